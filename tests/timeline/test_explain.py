@@ -1,5 +1,6 @@
 """`--explain` on jobs with a planted cause, and `bpslaunch --timeline`."""
 
+import re
 import subprocess
 import sys
 import time
@@ -30,6 +31,43 @@ def test_a_slow_worker_is_named(tmp_path):
     assert sentence.startswith("worker 0: step ")
     assert "(tensor gradient/conv1 waits for worker 1)" in sentence
     assert "backup workers" in cause
+
+
+def with_exchanges(elements, seconds, name="gradient/dense"):
+    """Steps that compute for so long, on all workers, and then exchange a tensor."""
+    tf_byteps.init()
+    array, output = np.ones(elements, np.float32), np.ones(elements, np.float32)
+    for _ in range(6):
+        time.sleep(seconds)
+        _engine.exchange(array, name=name, output=output).wait(SECONDS)
+    tf_byteps.shutdown()
+
+
+def test_local_steps_are_advised_where_exchanges_take_most_of_a_step(tmp_path):
+    run_workers(with_exchanges, args=(10_000_000, 0.0), env={"BYTEPS_TIMELINE": f"{tmp_path}/"})
+    lines = explain(timeline.read(tmp_path))
+    (advice,) = [line for line in lines if "local steps would pay" in line]
+    said = re.search(r"of (\d+) ms a step, (\d+) ms .* would take about (\d+) ms", advice)
+    step, exchange, left = map(int, said.groups())
+    assert step / 2 < exchange <= step
+    assert abs(left - (step - exchange * 31 / 32)) <= 2
+
+
+def test_local_steps_are_not_advised_where_computing_takes_the_time(tmp_path):
+    run_workers(with_exchanges, args=(1000, 0.1), env={"BYTEPS_TIMELINE": f"{tmp_path}/"})
+    sentence, *lines = explain(timeline.read(tmp_path))
+    assert "compute" in sentence and not any("local steps" in line for line in lines)
+
+
+def test_local_steps_are_not_advised_where_a_straggler_is_waited_for(tmp_path):
+    run_workers(with_a_slow_worker, env={"BYTEPS_TIMELINE": f"{tmp_path}/"})
+    assert not any("local steps" in line for line in explain(timeline.read(tmp_path)))
+
+
+def test_local_steps_are_not_advised_to_those_who_make_them(tmp_path):
+    arguments = 10_000_000, 0.0, "outer/dense"
+    run_workers(with_exchanges, args=arguments, env={"BYTEPS_TIMELINE": f"{tmp_path}/"})
+    assert not any("local steps" in line for line in explain(timeline.read(tmp_path)))
 
 
 def test_bpslaunch_records_and_merges(tmp_path):

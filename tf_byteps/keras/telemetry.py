@@ -7,7 +7,7 @@ import warnings
 import keras
 import tensorflow as tf
 
-from tf_byteps import _engine, runtime
+from tf_byteps import _engine, runtime, step_counters
 from tf_byteps.types import Logs
 
 _EXPOSED = "exposed_communication_seconds_per_step"
@@ -20,6 +20,8 @@ _COUNTED = {  # the scalar's name, and the engine's for the counter
     "pushed_bytes_per_step": "pushed_bytes",
     "pulled_bytes_per_step": "received_bytes",
 }
+# Of local and of asynchronous steps; not written without any.
+_OUTER = ("outer_rounds", "saved_bytes", "asynchronous_steps", "stale_changes")
 
 
 class Telemetry(keras.callbacks.Callback):
@@ -32,6 +34,9 @@ class Telemetry(keras.callbacks.Callback):
     `input_wait_seconds_per_step` (until a batch of `tf.data` was there), `samples_per_second` (this
     worker's), `pushed_bytes_per_step` and `pulled_bytes_per_step`. `arrival_lag_seconds` is the
     largest of `tf_byteps.arrival_lags`, and `last_worker` the rank that has it.
+    With local steps: `outer_rounds` and `steps_since_outer_round` so far, `saved_bytes_per_step`
+    and `weight_divergence` (worker 0's in the last round). In asynchronous training: `staleness`,
+    the mean of worker 0's steps.
     The first point has the time in which TensorFlow traced the step. With one worker nothing is
     exchanged, and only the time is written. Steps are counted on from one `fit` to the next. If the
     files cannot be written, there is a warning, and training goes on without them.
@@ -110,18 +115,34 @@ class Telemetry(keras.callbacks.Callback):
         now = _now()
         steps = self._epoch_steps - first
         with self._writer.as_default(step=position):
-            written = (before.keys() & now.keys()) - {*_STEPS}
+            written = (before.keys() & now.keys()) - {*_STEPS, *_OUTER}
             counted, unmeasured, seconds, samples = (
                 now.get(key, 0) - before.get(key, 0) for key in _STEPS
             )
             if not counted or unmeasured:
                 written -= {_EXPOSED}  # it is not known
             scalars = {name: (now[name] - before[name]) / steps for name in written} | _lag()
+            scalars |= _outer(before, now, steps)
             if samples and seconds:
                 scalars["samples_per_second"] = samples / seconds
             for name, value in scalars.items():
                 tf.summary.scalar(f"tf_byteps/{kind}/{name}", value)
         return self._epoch_steps, now
+
+
+def _outer(before: dict[str, float], now: dict[str, float], steps: int) -> dict[str, float]:
+    """What there is to say of rounds and of staleness."""
+    _, saved, made, stale = (now[key] - before.get(key, 0) for key in _OUTER)
+    counted = step_counters.read()
+    scalars = {}
+    if counted["outer_rounds"]:
+        scalars["outer_rounds"] = counted["outer_rounds"]
+        scalars["steps_since_outer_round"] = counted["steps_since_round"]
+        scalars["saved_bytes_per_step"] = saved / steps
+        scalars["weight_divergence"] = counted["divergence"]
+    if made:
+        scalars["staleness"] = stale / made
+    return scalars
 
 
 def _lag() -> dict[str, float]:
@@ -137,4 +158,6 @@ def _now() -> dict[str, float]:
     counters = _engine.worker_counters()
     keys = {**_COUNTED, **{key: key for key in _STEPS}}
     values = {name: counters[key] for name, key in keys.items()} if counters else {}
+    counted = step_counters.read()
+    values |= {key: counted[key] for key in _OUTER}
     return {"seconds_per_step": time.monotonic(), **values}

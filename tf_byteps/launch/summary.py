@@ -108,6 +108,12 @@ def _clauses(total: Mapping[str, float], steps: float, ranks: int) -> list[str]:
             clauses.append(f"{_short(rate)} samples/s")
     if total["pushed_bytes"]:
         clauses.append(f"{_in_bytes(total['pushed_bytes'] / ranks)} sent per worker")
+    if total["outer_rounds"]:
+        saved = _in_bytes(total["saved_bytes"] / ranks)
+        clauses.append(f"{_counted(total['outer_rounds'] / ranks, 'outer round')}, {saved} saved")
+    if total["asynchronous_steps"]:
+        stale = total["stale_changes"] / total["asynchronous_steps"]
+        clauses.append(f"mean staleness {_short(stale)}")
     if total["retried_parts"]:
         clauses.append(f"{_counted(total['retried_parts'], 'part')} pushed again")
     return [*clauses, _counted(total["reconnects"], "reconnect")]

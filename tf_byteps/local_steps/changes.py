@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps import _engine
+from tf_byteps import _engine, step_counters
 from tf_byteps.exchange.arguments import BACKWARD_ORDER
 from tf_byteps.ops import Sum, push_pull, store
 from tf_byteps.ops.library import kernels
@@ -77,11 +77,13 @@ class Changes:
         with tf.init_scope(), tf.device(variables[0].device):
             # Not `tf.Variable`: the workers need not agree about it.
             self.rows: Any = ResourceVariable(0, dtype=tf.int64, trainable=False)
-        self._names = [f"store/{name}" for name in names]
+        # The last counts the changes of all workers.
+        self._names = [*(f"store/{name}" for name in names), "store/changes"]
         self._variables = list(variables)
         self._bound = settings.bound
         self._steps = 0  # since the workers came together
         self._base: list[tf.Tensor] = []  # what the weights were after the last exchange
+        self._held = 0  # changes that these have
         with tf.init_scope():
             self._begin_all = tf.function(self._begin, autograph=False)
             self._send_all = tf.function(self._send, autograph=False)
@@ -90,19 +92,24 @@ class Changes:
         """To be called before a step. The first one begins with the weights as they are."""
         if self._steps == 0:
             _engine.begin_stores(self._names)
-            self._base = self._begin_all()
+            self._base, held = self._begin_all()
+            self._held = int(held)
 
     def end_steps(self, steps: int = 1) -> None:
         """To be called after some steps: sends their change, and takes what the servers hold."""
         self._steps += steps
-        self._base = self._send_all(self._base)
+        before = self._held
+        self._base, held = self._send_all(self._base)
+        self._held = int(held)
+        step_counters.add("asynchronous_steps", steps)
+        step_counters.add("stale_changes", max(self._held - before - 1, 0) * steps)
 
     def finish(self) -> None:
         """Gives all workers the same weights, with the changes of all. A collective."""
         if self._steps == 0:
             return
         self._meet()  # all changes are there
-        self._base = self._send_all(self._base)
+        self._base, _ = self._send_all(self._base)
         self._meet()  # all have them: new ones may come
         self._steps = 0
         self.count += 1
@@ -115,23 +122,25 @@ class Changes:
     def _meet() -> None:
         push_pull(tf.constant(0, tf.int32), op=Sum, name="store/meeting")
 
-    def _begin(self) -> list[Any]:
-        return self._take([store.wide(variable) for variable in self._variables])
+    def _begin(self) -> tuple[list[Any], Any]:
+        return self._take([store.wide(variable) for variable in self._variables], 0)
 
-    def _send(self, base: list[Any]) -> list[Any]:
+    def _send(self, base: list[Any]) -> tuple[list[Any], Any]:
         workers = kernels().byte_ps_place(what="size")
         return self._take(
             [
                 (store.wide(variable) - before) / tf.cast(workers, before.dtype)
                 for variable, before in zip(self._variables, base, strict=True)
-            ]
+            ],
+            1,
         )
 
-    def _take(self, sent: list[Any]) -> list[Any]:
-        held = store.exchange(sent, self._names, BACKWARD_ORDER, self._bound)
+    def _take(self, sent: list[Any], changes: int) -> tuple[list[Any], Any]:
+        sent = [*sent, tf.constant(changes, tf.int64)]
+        *held, count = store.exchange(sent, self._names, BACKWARD_ORDER, self._bound)
         base = []
         for variable, value in zip(self._variables, held, strict=True):
             rounded = tf.cast(value, variable.dtype)
             variable.assign(rounded)
             base.append(store.wide(rounded))
-        return base
+        return base, count

@@ -14,7 +14,7 @@ from tf_byteps.ops import Compression
 from tf_byteps.training.initial_values import synchronize
 
 
-class OuterSync:
+class OuterSync(tf.Module):
     """Brings workers together that train by themselves, every so many steps.
 
     Each worker trains on its own rows with an optimizer of its own, without exchanging gradients.
@@ -22,7 +22,8 @@ class OuterSync:
     optimizer takes a step with that average. See docs/local_steps.md, and
     `BytePSStrategy(local_steps=)` for `Model.fit`.
 
-    Worker 0's weights are given to all when it is made. A collective.
+    Worker 0's weights are given to all when it is made. A collective. A `tf.train.Checkpoint` of it
+    has the outer momentum: `tf.train.Checkpoint(model=model, outer=outer)`.
 
     Args:
         variables: the weights, `keras.Variable`s or `tf.Variable`s: `model.trainable_variables`.
@@ -68,6 +69,7 @@ class OuterSync:
         mix: float | None = None,
         compression: CompressionChoice = Compression.none,
     ) -> None:
+        super().__init__(name="outer_sync")
         settings = LocalSteps(
             local_steps, outer, outer_learning_rate, outer_momentum, fragments, delay, mix
         )
@@ -79,6 +81,7 @@ class OuterSync:
         values = [each.value if isinstance(each, keras.Variable) else each for each in variables]
         synchronize("weights of OuterSync", list(zip(names, values, strict=True)))
         self._rounds = Rounds(names, values, settings, compression, variables)
+        self._outer_state = self._rounds.state  # which a checkpoint tracks
         self._rounds.begin_steps()
 
     @property
@@ -110,7 +113,8 @@ class OuterSync:
     def finish(self) -> None:
         """Ends all rounds: all workers have the global weights then. A collective.
 
-        To be called before the weights are saved or evaluated. Training may go on afterwards.
+        To be called before the weights are saved or evaluated. Training may go on afterwards. To be
+        called, too, when all workers have restored a checkpoint: rounds begin with its weights.
         """
         self._rounds.finish()
         self._rounds.begin_steps()

@@ -12,12 +12,15 @@ momentum if there is one, and while a round with a delay is in flight one of its
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tf_byteps import _engine, step_counters
 from tf_byteps.exchange.compression_choice import CompressionChoice
 from tf_byteps.local_steps import schedule
 from tf_byteps.local_steps.settings import LocalSteps
-from tf_byteps.ops import Compression, Sum, push_pull, split
+from tf_byteps.local_steps.state import OuterState
+from tf_byteps.ops import Compression, Sum, push_pull, split, store
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.private.tensorflow import ResourceVariable
 
@@ -34,8 +37,10 @@ class Rounds:
         compression: how changes are made smaller on the wire, see `push_pull`; or a function of one
             of `choices`.
         choices: what a function for `compression` is called with for each weight.
+        state: an `OuterState`, with which rounds go on; `None`: they begin.
 
     Attributes:
+        state: it. It is that of the global weights when `finish` has returned.
         rows: a scalar variable of int64, to which each step adds the rows that it trains on.
         count: how many rounds have ended, each fragment's counted.
         divergence: of the last of them: how far this worker's weights were from the average of all
@@ -49,8 +54,11 @@ class Rounds:
         settings: LocalSteps,
         compression: CompressionChoice = Compression.none,
         choices: Sequence[Any] | None = None,
+        state: OuterState | None = None,
     ) -> None:
         self.count = 0
+        self.state = state or OuterState(settings)
+        self.state.build(variables)
         self.divergence: tf.Tensor | None = None
         self._settings = settings
         self._schedule = schedule.Schedule(settings)
@@ -61,15 +69,18 @@ class Rounds:
         self._fragments = [
             _Fragment(
                 number,
+                indices,
                 [f"outer/{names[index]}" for index in indices],
                 [variables[index] for index in indices],
                 reduction,
                 [choices[index] for index in indices] if choices else None,
                 self.rows,
                 settings,
+                self.state,
             )
             for number, indices in enumerate(schedule.split(names, settings.fragments))
         ]
+        self._growth = step_counters.Growth()
         self._steps = 0  # since all fragments came together
         self._are_common = [True] * settings.fragments  # whether all workers have the same weights
 
@@ -89,6 +100,9 @@ class Rounds:
             steps: how many steps there were since the last call.
         """
         self._steps += steps
+        step_counters.add("steps_since_round", steps)
+        for fragment in self._fragments:
+            fragment.steps += steps
         self._are_common = [False] * len(self._fragments)
         for event, fragment in self._schedule.advance(steps):
             if event == "begin":
@@ -120,7 +134,10 @@ class Rounds:
         self._steps = 0
 
     def _end(self, fragment: int, own_share: float) -> None:
-        self.divergence = self._fragments[fragment].end(own_share)
+        self.divergence, relative = self._fragments[fragment].end(own_share)
+        begun, now = self._fragments[fragment].begun, _engine.wall_nanos()
+        step_counters.end_round(fragment, begun, now, float(relative))
+        self._growth.note(fragment, float(relative))
         self._are_common[fragment] = self._settings.delay == 0 and own_share == 0
         self.count += 1
 
@@ -131,19 +148,25 @@ class _Fragment:
     def __init__(
         self,
         number: int,
+        indices: list[int],
         names: list[str],
         variables: list[tf.Variable],
         reduction: Reduction,
         choices: list[Any] | None,
         rows: Any,
         settings: LocalSteps,
+        state: OuterState,
     ) -> None:
         self._number, self._names, self._variables = number, names, variables
         self._reduction, self._choices = reduction, choices
         self._rows, self._settings = rows, settings
-        self._count = 0
+        self.steps = 0  # since its last round began
+        self.begun = 0  # when, in ns since 1970
+        self._bytes = sum(each.shape.num_elements() * each.dtype.size for each in variables)
+        self._first, self._state = indices[0], state
+        self._round = np.isin(np.arange(state.rounds.shape[0]), indices).astype(np.int64)
+        self._momenta = [state.momenta[index] for index in indices] if state.momenta else []
         self._global: list[tf.Tensor] = []
-        self._momenta: list[tf.Tensor] = []
         self._rows_before: tf.Tensor | int = 0
         self._moved: list[tf.Tensor] = []  # of the round in flight
         self._started: list[split.StartedReduction] = []
@@ -154,27 +177,32 @@ class _Fragment:
 
     def keep_global(self) -> None:
         """The weights are the global ones now."""
-        self._global = [_wide(variable) for variable in self._variables]
+        self._global = [store.wide(variable) for variable in self._variables]
         self._rows_before = tf.identity(self._rows)
-        if self._settings.has_momentum and not self._momenta:
-            self._momenta = [tf.zeros_like(weight) for weight in self._global]
 
     def begin(self) -> None:
         """Sends how far the weights have moved."""
+        self.begun = _engine.wall_nanos()
+        step_counters.add("saved_bytes", max(self.steps - 1, 0) * self._bytes)
+        self.steps = 0
         rows = tf.identity(self._rows)
         self._moved, self._sums = self._send_all(self._global, rows - self._rows_before)
         self._rows_before = rows
 
-    def end(self, own_share: float) -> tf.Tensor:
-        """Takes the result of the round; returns this worker's divergence."""
-        momentum = self._settings.momentum(self._count)
-        self._count += 1
+    def end(self, own_share: float) -> tuple[tf.Tensor, tf.Tensor]:
+        """Takes the result of the round.
+
+        Returns:
+            This worker's divergence, and the same relative to the norm of the average.
+        """
+        momentum = self._settings.momentum(int(self._state.rounds[self._first]))
+        self._state.rounds.assign_add(self._round)
         factors = (tf.constant(momentum, tf.float64), tf.constant(own_share, tf.float64))
-        self._global, self._momenta, divergence = self._update_all(
-            self._global, self._momenta, self._moved, self._sums, *factors
+        self._global, *divergence = self._update_all(
+            self._global, self._moved, self._sums, *factors
         )
         self._moved, self._sums = [], []
-        return divergence
+        return divergence[0], divergence[1]
 
     def abandon(self) -> None:
         """Nobody will wait for the round in flight."""
@@ -187,7 +215,7 @@ class _Fragment:
         total = push_pull(rows, op=Sum, name=name, priority=_HIGHEST_PRIORITY)
         share = tf.math.divide_no_nan(tf.cast(rows, tf.float64), tf.cast(total, tf.float64))
         moved = [
-            weight - _wide(variable)
+            weight - store.wide(variable)
             for weight, variable in zip(weights, self._variables, strict=True)
         ]
         sent = [self._reduction.prepare(each * tf.cast(share, each.dtype)) for each in moved]
@@ -206,39 +234,35 @@ class _Fragment:
     def _update(
         self,
         weights: list[Any],
-        momenta: list[Any],
         moved: list[Any],
         sums: list[Any],
         momentum: Any,
         own_share: Any,
-    ) -> tuple[list[Any], list[Any], Any]:
+    ) -> tuple[list[Any], Any, Any]:
         """The outer optimizer: SGD, with Nesterov's momentum if there is one."""
         averages = sums or [started.wait() for started in self._started]
-        results, new_momenta = [], []
-        squares = tf.constant(0.0, tf.float64)
+        results = []
+        squares = of_average = tf.constant(0.0, tf.float64)
         for index, (weight, own, average) in enumerate(zip(weights, moved, averages, strict=True)):
             step = average
-            if momenta:
+            if self._momenta:
                 factor = tf.cast(momentum, weight.dtype)
-                new_momenta.append(factor * momenta[index] + average)
-                step = average + factor * new_momenta[index]
+                velocity = factor * self._momenta[index] + average
+                self._momenta[index].assign(velocity)
+                step = average + factor * velocity
             results.append(weight - tf.constant(self._settings.learning_rate, weight.dtype) * step)
             squares += tf.cast(tf.reduce_sum(tf.square(own - average)), tf.float64)
+            of_average += tf.cast(tf.reduce_sum(tf.square(weight - average)), tf.float64)
             self._go_on_with(self._variables[index], results[index], own_share)
-        return results, new_momenta, tf.sqrt(squares)
+        divergence = tf.sqrt(squares)
+        return results, divergence, tf.math.divide_no_nan(divergence, tf.sqrt(of_average))
 
     def _go_on_with(self, variable: tf.Variable, result: Any, own_share: Any) -> None:
         share = tf.cast(own_share, result.dtype)
 
         def mixed() -> Any:
-            return share * _wide(variable) + (1 - share) * result
+            return share * store.wide(variable) + (1 - share) * result
 
         # Without a share of their own the workers have the same bits.
         value = tf.cond(tf.equal(own_share, 0), lambda: tf.identity(result), mixed)
         variable.assign(tf.cast(value, variable.dtype))
-
-
-def _wide(value: Any) -> tf.Tensor:
-    """The value, at least as wide as float32."""
-    value = tf.convert_to_tensor(value)
-    return tf.cast(value, tf.float32) if value.dtype.size < 4 else tf.identity(value)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tf_byteps import step_counters
+
 FILE_NAME = "bpslaunch-summary"
 # Those of the engine's counters that are told.
 COUNTED = (
@@ -19,6 +21,10 @@ COUNTED = (
     "retried_parts",
     "reconnects",
     "lost_servers",
+    "outer_rounds",
+    "saved_bytes",
+    "asynchronous_steps",
+    "stale_changes",
 )
 
 
@@ -27,7 +33,7 @@ def counts(counters: Mapping[str, Any]) -> dict[str, float]:
     if not counters:
         return {}
     reconnects = sum(path["reconnects"] for path in counters["paths"])
-    known = {**counters, "reconnects": reconnects}
+    known = {**step_counters.read(), **counters, "reconnects": reconnects}
     return {key: known[key] for key in COUNTED}
 
 

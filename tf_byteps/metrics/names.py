@@ -33,6 +33,7 @@ class Metric:
 # Who has these, and which labels a sample has besides `COMMON_LABELS`.
 GROUPS = {
     "worker": (),
+    "local_steps": (),
     "path": ("server", "path"),
     "server": (),
     "lag": ("worker",),
@@ -117,6 +118,48 @@ _OF_PROCESSES = (
         ),
         ("server_failovers_total", COUNTER, "lost_servers", "Servers lost while training went on."),
         ("server_returns_total", COUNTER, "returned_servers", "Lost servers that came back."),
+    ),
+    *_list(
+        "local_steps",
+        (
+            "outer_rounds_total",
+            COUNTER,
+            "outer_rounds",
+            "Outer rounds that ended (`local_steps`), each fragment's counted.",
+        ),
+        (
+            "steps_since_outer_round",
+            GAUGE,
+            "steps_since_round",
+            "Local steps since the last of them ended.",
+        ),
+        (
+            "saved_bytes_total",
+            COUNTER,
+            "saved_bytes",
+            "Bytes that local steps have not sent: those of the weights in each step, as gradients "
+            "would be, less those of rounds; before compression.",
+        ),
+        (
+            "weight_divergence_ratio",
+            GAUGE,
+            "divergence",
+            "How far the weights were from the average of all workers' before the last outer "
+            "round: the norm of the difference, relative to the average's.",
+        ),
+        (
+            "asynchronous_steps_total",
+            COUNTER,
+            "asynchronous_steps",
+            "Steps whose change was sent to servers that hold the weights (`staleness`).",
+        ),
+        (
+            "stale_changes_total",
+            COUNTER,
+            "stale_changes",
+            "Changes of other workers that came between the weights of such a step and its own "
+            "change. Divided by those steps: their mean staleness.",
+        ),
     ),
     *_list(
         "path",

@@ -47,6 +47,11 @@ class Worker(Row):
         queued_parts: parts that wait for credit.
         lag_seconds: how much later than the first its parts arrive, at the server that waits most.
         retried_parts: parts pushed again.
+        outer_rounds: those that have ended, with local steps.
+        steps_since_round: local steps since the last one.
+        saved_bytes: that local steps have not sent.
+        divergence: of the worker's weights from the average, before the last outer round.
+        staleness: the mean of the last asynchronous steps, in changes of others.
     """
 
     exchanges_per_second: float | None
@@ -60,6 +65,11 @@ class Worker(Row):
     queued_parts: float | None
     lag_seconds: float | None
     retried_parts: float | None
+    outer_rounds: float | None
+    steps_since_round: float | None
+    saved_bytes: float | None
+    divergence: float | None
+    staleness: float | None
 
 
 @dataclasses.dataclass(frozen=True)

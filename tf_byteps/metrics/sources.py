@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tf_byteps import _engine
+from tf_byteps import _engine, step_counters
 
 if typing.TYPE_CHECKING:
     from tf_byteps.job import JobScheduler, SummationServer
@@ -33,7 +33,8 @@ def worker_source(joined: Callable[[], tuple[Book, int]]) -> Source:
         own = ("worker", rank)
         paths = [("path", (*own, p["server"], p["path"]), p) for p in values["paths"]]
         elsewhere = ("hosts", own, book.elsewhere(book.worker_hosts[rank]))
-        return [("worker", own, values), *paths, elsewhere]
+        steps = ("local_steps", own, step_counters.read())
+        return [("worker", own, values), steps, *paths, elsewhere]
 
     return read
 

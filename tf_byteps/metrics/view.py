@@ -38,6 +38,14 @@ def _in_percent(value: float) -> str:
     return f"{value * 100:.0f}"
 
 
+def _in_percents(value: float) -> str:
+    return f"{value * 100:.2g}"
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}"
+
+
 def _in_milli(value: float) -> str:
     return _short(value * 1e3)
 
@@ -51,6 +59,14 @@ _WORKER_COLUMNS: tuple[Column, ...] = (
     ("fly MB", "in_flight_bytes", _in_mega),
     ("lag ms", "lag_seconds", _in_milli),
 )
+# Of jobs that train with local steps, or asynchronously.
+_OUTER_COLUMNS: tuple[Column, ...] = (
+    ("rounds", "outer_rounds", _whole),
+    ("since", "steps_since_round", _whole),
+    ("saved MB", "saved_bytes", _in_mega),
+    ("diverg %", "divergence", _in_percents),
+)
+_ASYNCHRONOUS_COLUMNS: tuple[Column, ...] = (("stale", "staleness", _short),)
 _SERVER_COLUMNS: tuple[Column, ...] = (
     ("in MB/s", "received_bytes_per_second", _in_mega),
     ("out MB/s", "replied_bytes_per_second", _in_mega),
@@ -61,7 +77,16 @@ _SERVER_COLUMNS: tuple[Column, ...] = (
     ("conn", "connections", str),
 )
 # Sums of these say nothing.
-_NOT_ADDED = ("lag_seconds", "exchanging_share", "step_seconds", "exposed_share")
+_NOT_ADDED = (
+    "lag_seconds",
+    "exchanging_share",
+    "step_seconds",
+    "exposed_share",
+    "outer_rounds",
+    "steps_since_round",
+    "divergence",
+    "staleness",
+)
 
 
 def draw(view: View, most_rows: int = MOST_ROWS) -> RenderableType:
@@ -75,7 +100,7 @@ def draw(view: View, most_rows: int = MOST_ROWS) -> RenderableType:
     parts: list[RenderableType] = [_headline(view, most_rows)]
     if view.workers:
         parts.append("")
-        parts.append(_table("worker", _WORKER_COLUMNS, view.workers, most_rows, _by_slowness))
+        parts.append(_table("worker", _worker_columns(view), view.workers, most_rows, _by_slowness))
     if view.servers:
         parts.append("")
         parts.append(_table("server", _SERVER_COLUMNS, view.servers, most_rows, _by_load))
@@ -85,6 +110,15 @@ def draw(view: View, most_rows: int = MOST_ROWS) -> RenderableType:
     events = [Text(_event(*event), "dim") for event in news[-_LAST_EVENTS:]]
     parts += ["", *events] if events else []
     return Group(*parts)
+
+
+def _worker_columns(view: View) -> tuple[Column, ...]:
+    columns = _WORKER_COLUMNS
+    if any(row.outer_rounds or row.steps_since_round for row in view.workers):
+        columns += _OUTER_COLUMNS
+    if any(row.staleness is not None for row in view.workers):
+        columns += _ASYNCHRONOUS_COLUMNS
+    return columns
 
 
 def _event(when: float, name: str, peer: str) -> str:

@@ -306,6 +306,12 @@ def _step_time(process: _Process, place: Place) -> tuple[float | None, float | N
     return spent / steps, exposed / spent if is_known else None
 
 
+def _staleness(process: _Process, place: Place) -> float | None:
+    steps = process.rate(place, "asynchronous_steps")
+    changes = process.rate(place, "stale_changes")
+    return changes / steps if steps and changes is not None else None
+
+
 def _worker(process: _Process, place: Place, lag: float | None) -> Worker:
     step_seconds, exposed_share = _step_time(process, place)
     return Worker(
@@ -321,6 +327,11 @@ def _worker(process: _Process, place: Place, lag: float | None) -> Worker:
         queued_parts=process.value(place, "queued_parts"),
         lag_seconds=lag if process.state == RUNS else None,
         retried_parts=process.value(place, "retried_parts_total"),
+        outer_rounds=process.value(place, "outer_rounds_total"),
+        steps_since_round=process.value(place, "steps_since_outer_round"),
+        saved_bytes=process.value(place, "saved_bytes_total"),
+        divergence=process.value(place, "weight_divergence_ratio"),
+        staleness=_staleness(process, place),
     )
 
 

@@ -52,6 +52,7 @@ from tensorflow.python.saved_model import (
     save as saved_model_save,
     save_context,
 )
+from tensorflow.python.trackable.autotrackable import AutoTrackable
 from tensorflow.python.trackable.base import (
     OBJECT_GRAPH_PROTO_KEY,  # pyright: ignore[reportAttributeAccessIssue]
     VARIABLE_VALUE_KEY,  # pyright: ignore[reportAttributeAccessIssue]

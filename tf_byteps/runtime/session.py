@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from tf_byteps import _engine, logs
+from tf_byteps import _engine, logs, step_counters
 from tf_byteps.config import Config
 from tf_byteps.environments import openmpi
 from tf_byteps.errors import BytePSError
@@ -160,6 +160,7 @@ class Session:
         """Says goodbye, then waits for those that need what this process hosts."""
         deadline = time.monotonic() + self.config.shutdown_timeout
         told = exit_summary.counts(_engine.worker_counters())
+        step_counters.reset()
         _engine.stop_worker()
         self._end_timeline()
         if self.config.summary_file and told:

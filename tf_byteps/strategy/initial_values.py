@@ -82,6 +82,8 @@ class InitialValues:
         own = variable_kinds.variables(model, variable_kinds.Kind.OWN)
         kept = _begun([*own, *local_steps.inner_state(model, optimizers)])
         named = [(v.path, v.value) for key, v in variables.items() if key not in kept]
+        outer = local_steps.outer_state(model)
+        named += outer.named() if outer is not None else []
         self._created = [
             r for r in self._created if r() is not None and id(r()) not in {*variables, *kept}
         ]

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from tf_byteps.timeline.drift import Line, between
-from tf_byteps.timeline.parts import InputWait, Part, PythonStep
+from tf_byteps.timeline.parts import InputWait, OuterRound, Part, PythonStep
 from tf_byteps.timeline.server_recorder import Served
 
 Process = tuple[str, int]  # "worker" or "server", and its rank
@@ -325,19 +325,21 @@ def aligned_served(
     return dataclasses.replace(served, **_shifted(served, names, clocks.get(server)))
 
 
-_Span = typing.TypeVar("_Span", InputWait, PythonStep)
+_Span = typing.TypeVar("_Span", InputWait, PythonStep, OuterRound)
 
 
 def aligned_span(
     span: _Span, clocks: Mapping[Process, Clock], places: Places | None = None
 ) -> _Span:
-    """A wait or a step of Python, by the first worker's clock."""
+    """A wait, a step of Python or an outer round, by the first worker's clock."""
     worker = _at("worker", span.worker, span.epoch, places or {})
     return span._replace(**_shifted(span, ("begin", "end"), clocks.get(worker)))
 
 
 def _shifted(
-    of: Part | Served | InputWait | PythonStep, names: Iterable[str], clock: Clock | None
+    of: Part | Served | InputWait | PythonStep | OuterRound,
+    names: Iterable[str],
+    clock: Clock | None,
 ) -> dict[str, int]:
     times = {name: getattr(of, name) for name in names}
     return {n: time - clock.ahead(time) if clock else time for n, time in times.items() if time}

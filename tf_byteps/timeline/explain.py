@@ -23,6 +23,9 @@ _ADVICE = {
     "sum": "check its CPUs and its load, or add servers",
     "queue": "check its CPUs, and set BYTEPS_IO_THREADS higher (docs/tuning.md)",
 }
+# Of which local steps take nothing: who waits for a straggler waits for it in each round, too.
+_NOT_EXCHANGE = ("compute", "input")
+_LOCAL_STEPS = 32
 _OTHER_ADVICE = "add servers, or compress (docs/compression.md)"
 
 
@@ -65,6 +68,12 @@ class _Job:
         threads: Mapping[int, int],
     ) -> None:
         self.steps, self.waits, self.credits, self.threads = steps, waits, credits, threads
+        self.has_outer_rounds = any(
+            part.tensor.startswith("outer/")
+            for of in steps.values()
+            for s in of
+            for part in s.parts
+        )
         self.costs = {w: cost for w, of in steps.items() if (cost := cost_of(of))}
         self.rates = Rates(part for of in steps.values() for step in of for part in step.parts)
 
@@ -133,6 +142,9 @@ def _lines(job: _Job) -> Iterable[str]:
         f"exposed communication {cost.exposed / 1e6:.0f}{waited}"
         + (f", input {cost.input / 1e6:.0f}" if has_input else "")
     )
+    of_exchange = sum(time for cause, time in times.items() if cause.kind not in _NOT_EXCHANGE)
+    # Medians of causes do not add up to that of the whole.
+    exchange = cost.exposed * of_exchange / max(1.0, sum(times.values()))
     own_input = Cause("input", worker)
     times[own_input] = times.get(own_input, 0.0) + cost.input
     most = sorted(times, key=lambda each: -times[each])[:_SHOWN]
@@ -143,6 +155,26 @@ def _lines(job: _Job) -> Iterable[str]:
     for cause in costly:
         advice = _ADVICE.get(cause.kind, _OTHER_ADVICE)
         yield f"  {times[cause] / 1e6:.2f} ms a step: {job.described(cause)}: {advice}"
+    if not job.has_outer_rounds:
+        yield from _local_steps(cost.length, exchange)
+
+
+def _local_steps(step: float, exchange: float) -> Iterable[str]:
+    """Whether to exchange less often: another algorithm, so only where a step gets twice as fast.
+
+    Args:
+        step: its length.
+        exchange: of that, exposed communication that no other worker's compute or input causes.
+    """
+    if exchange <= step / 2:
+        return
+    left = step - exchange * (1 - 1 / _LOCAL_STEPS)
+    yield (
+        f"  local steps would pay: of {step / 1e6:.0f} ms a step, {exchange / 1e6:.0f} ms "
+        f"({exchange / step:.0%}) are exposed communication that no straggler causes; with "
+        f"BytePSStrategy(local_steps={_LOCAL_STEPS}) a step would take about {left / 1e6:.0f} ms. "
+        "This is another algorithm (docs/local_steps.md)"
+    )
 
 
 def _waited_for(cause: Cause) -> str:

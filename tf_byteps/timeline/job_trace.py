@@ -12,7 +12,7 @@ from typing import Any
 
 from tf_byteps.events import Event
 from tf_byteps.timeline.clocks import Clock, Process
-from tf_byteps.timeline.parts import STAGES, InputWait, Part, PythonStep
+from tf_byteps.timeline.parts import STAGES, InputWait, OuterRound, Part, PythonStep
 from tf_byteps.timeline.recording import Recording, name_of
 from tf_byteps.timeline.scheduler_recorder import PID
 from tf_byteps.timeline.server_recorder import FIRST_PID, Served
@@ -20,7 +20,7 @@ from tf_byteps.timeline.steps import by_workers, steps_of
 
 FORMAT = "tf_byteps job timeline 1"
 
-_TRACKS = ("step", "python", "input", *(name for name, _ in STAGES), "arrive")
+_TRACKS = ("step", "python", "outer rounds", "input", *(name for name, _ in STAGES), "arrive")
 _OF_FLOWS = ("push", "sum", "pull")
 # Viewers count in microseconds, and pile up what takes none.
 _LEAST_NS = 1000
@@ -36,13 +36,13 @@ def job_trace(recording: Recording) -> Iterator[str]:
     recorded = {_exchange(s): s for s in (*map(_of_part, parts), *recording.served)}
     pushes = [s for s in recorded.values() if s.server >= 0 and s.answered]
     times = [p.enqueued for p in parts] + [s.arrival_began for s in pushes]
-    times += [span.begin for span in (*waits, *recording.python)]
+    times += [span.begin for span in (*waits, *recording.python, *recording.outer)]
     times += [event.time for event in recording.events]
     origin = min(times, default=0)
     about = {"format": FORMAT, "begin_ns": origin, "clocks": _described(recording.clocks)}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     separator = ""
-    events = _events(parts, pushes, waits, recording.python)
+    events = _events(parts, pushes, waits, recording.python, recording.outer)
     for event in (*events, *_of_scheduler(recording.events)):
         if "ts" in event:
             event["ts"] = (event["ts"] - origin) / 1e3
@@ -98,6 +98,7 @@ def _events(
     pushes: Sequence[Served],
     waits: Sequence[InputWait],
     python: Sequence[PythonStep],
+    outer: Sequence[OuterRound],
 ) -> Iterator[dict[str, Any]]:
     tracks: dict[tuple[int, str], list[tuple[int, int, str, Any]]] = collections.defaultdict(list)
     made_of = {}
@@ -110,6 +111,9 @@ def _events(
             made_of[worker, step.end] = {f"{n}_ms": getattr(step, n) / 1e6 for n in names}
     for step in python:
         tracks[step.worker, "python"].append((step.end, step.begin, f"batch {step.batch}", None))
+    for each in outer:
+        name = f"fragment {each.fragment}"
+        tracks[each.worker, "outer rounds"].append((each.end, each.begin, name, None))
     for part in parts:
         key = _exchange(part)
         for name, begin, end in part.stages():

@@ -110,6 +110,16 @@ class PythonStep(NamedTuple):
     epoch: int = 0
 
 
+class OuterRound(NamedTuple):
+    """An outer round of local steps, from its changes to its result; times as `Part` has them."""
+
+    worker: int
+    begin: int
+    end: int
+    fragment: int
+    epoch: int = 0
+
+
 # Names, as in docs/architecture.md and docs/architecture_gpu.md, and the time that ends each. A new
 # one needs a row here, where it belongs, and a time in `Part`.
 STAGES = (
@@ -173,6 +183,19 @@ def read_python_steps(path: str | os.PathLike[str]) -> list[PythonStep]:
         OSError: as `read`.
     """
     return [PythonStep(**each) for each in _args(path, "python")]
+
+
+def read_outer_rounds(path: str | os.PathLike[str]) -> list[OuterRound]:
+    """Reads when each worker had outer rounds.
+
+    Args:
+        path: as for `read`.
+
+    Raises:
+        BytePSError: as `read`.
+        OSError: as `read`.
+    """
+    return [OuterRound(**each) for each in _args(path, "outer")]
 
 
 def _args(path: str | os.PathLike[str], category: str) -> list[dict[str, int]]:

@@ -27,10 +27,12 @@ from tf_byteps.timeline.files import (
 )
 from tf_byteps.timeline.parts import (
     InputWait,
+    OuterRound,
     Part,
     PythonStep,
     read,
     read_inputs,
+    read_outer_rounds,
     read_python_steps,
 )
 from tf_byteps.timeline.server_recorder import Served
@@ -47,6 +49,7 @@ class Recording:
         served: all servers'.
         waits: all workers', for input.
         python: the steps of all workers, as Python called them.
+        outer: all workers' outer rounds.
         events: the scheduler's.
         clocks: how far the processes' clocks are apart.
     """
@@ -55,6 +58,7 @@ class Recording:
     served: Sequence[Served]
     waits: Sequence[InputWait]
     python: Sequence[PythonStep]
+    outer: Sequence[OuterRound]
     events: Sequence[Event]
     clocks: Mapping[Process, Clock]
 
@@ -82,6 +86,7 @@ def recording_of(path: str) -> Recording:
         [aligned_served(Served(**each), clocks, places) for each in served],
         [aligned_span(wait, clocks, places) for wait in read_inputs(path)],
         [aligned_span(step, clocks, places) for step in read_python_steps(path)],
+        [aligned_span(each, clocks, places) for each in read_outer_rounds(path)],
         [dataclasses.replace(event, time=event.time - ahead(event.time)) for event in events],
         clocks,
     )

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tf_byteps.timeline.files import END, FORMAT
-from tf_byteps.timeline.parts import InputWait, Part, PythonStep
+from tf_byteps.timeline.parts import InputWait, OuterRound, Part, PythonStep
 
 _PYTHON_ROW = 1_000_000  # below those of parts
+_OUTER_ROW = _PYTHON_ROW + 1
 
 
 def trace(
     parts: Iterable[Part],
     waits: Iterable[InputWait] = (),
     steps: Iterable[PythonStep] = (),
+    rounds: Iterable[OuterRound] = (),
     **about: Any,
 ) -> Iterator[str]:
     """The lines of a Chrome trace: a process for each worker.
@@ -24,12 +26,17 @@ def trace(
         parts: a list of `Part`.
         waits: for input.
         steps: of Python.
+        rounds: outer rounds of local steps.
         **about: what else the file says of itself.
     """
     about = {"format": FORMAT, **about}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     separator = ""
-    rows = _row("input", map(wait_event, waits)), _row("python", map(step_event, steps))
+    rows = (
+        _row("input", map(wait_event, waits)),
+        _row("python", map(step_event, steps)),
+        _row("outer rounds", map(round_event, rounds)),
+    )
     for event in itertools.chain(_all_events(parts), *rows):
         yield separator + json.dumps(event)
         separator = ","
@@ -85,6 +92,11 @@ def wait_event(wait: InputWait) -> dict[str, Any]:
 def step_event(step: PythonStep) -> dict[str, Any]:
     span = _span(f"batch {step.batch}", step.begin, step.end)
     return {**span, "cat": "python", "pid": step.worker, "tid": _PYTHON_ROW, "args": step._asdict()}
+
+
+def round_event(outer: OuterRound) -> dict[str, Any]:
+    span = _span(f"outer round of fragment {outer.fragment}", outer.begin, outer.end)
+    return {**span, "cat": "outer", "pid": outer.worker, "tid": _OUTER_ROW, "args": outer._asdict()}
 
 
 def _span(name: str, begin: int, end: int) -> dict[str, Any]:

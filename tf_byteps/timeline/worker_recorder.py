@@ -7,18 +7,20 @@ import os
 import sys
 from collections.abc import Iterator
 
-from tf_byteps import _engine
+from tf_byteps import _engine, step_counters
 from tf_byteps.files import path_for, write_whole
 from tf_byteps.timeline import python_steps
 from tf_byteps.timeline.files import END, Session, growing
 from tf_byteps.timeline.parts import (
     InputWait,
+    OuterRound,
     PythonStep,
     read,
     read_inputs,
+    read_outer_rounds,
     read_python_steps,
 )
-from tf_byteps.timeline.trace import step_event, trace, wait_event
+from tf_byteps.timeline.trace import round_event, step_event, trace, wait_event
 
 # Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
 MAX_PARTS = 200_000
@@ -41,6 +43,7 @@ class Recorder:
         self._credit = _credit()
         _engine.timeline_start(MAX_PARTS)
         python_steps.begin()
+        step_counters.take_rounds()  # those before
         said = {"worker": rank, "credit_bytes": self._credit, "threads": _threads()}
         path = path_for(os.fspath(path), "worker", rank)
         self._file = growing(path, session, (rank, f"worker {rank}"), self._lines, **said)
@@ -60,7 +63,11 @@ class Recorder:
         python_steps.end()
         self._file.end(END)
         parts, dropped = read(self.path), self._dropped
-        spans = read_inputs(self.path), read_python_steps(self.path)
+        spans = (
+            read_inputs(self.path),
+            read_python_steps(self.path),
+            read_outer_rounds(self.path),
+        )
         if dropped:
             _logger.warning(
                 "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "
@@ -87,6 +94,9 @@ class Recorder:
         for begin, end, batch in python_steps.take():
             step = PythonStep(self._rank, begin, end, batch, self._session.epoch)
             yield "," + json.dumps(step_event(step))
+        for begin, end, fragment in step_counters.take_rounds():
+            outer = OuterRound(self._rank, begin, end, fragment, self._session.epoch)
+            yield "," + json.dumps(round_event(outer))
 
 
 def _credit() -> int:

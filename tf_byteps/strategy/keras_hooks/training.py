@@ -65,6 +65,7 @@ def _compile(
 ) -> None:
     adopt_model(self)
     original(self, *args, **kwargs)
+    local_steps.outer_state(self)  # a checkpoint may be read before the model trains
 
 
 def _auto_jit_compile(original: Callable[..., Any], self: keras.Model) -> Any:

@@ -19,7 +19,10 @@ from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.local_steps.changes import Changes, Staleness
 from tf_byteps.local_steps.rounds import Rounds
 from tf_byteps.local_steps.settings import LocalSteps
+from tf_byteps.local_steps.state import OuterState
 
+_STATE = "_byteps_outer"  # of an optimizer, and part of its path in files
+_states: weakref.WeakKeyDictionary[keras.Model, OuterState] = weakref.WeakKeyDictionary()
 _of_models: weakref.WeakKeyDictionary[keras.Model, "_Training"] = weakref.WeakKeyDictionary()
 
 
@@ -35,6 +38,28 @@ def rows_of_local_step(model: keras.Model) -> Any:
     return training.rounds.rows if training is not None and training.is_local else None
 
 
+def outer_state(model: keras.Model) -> OuterState | None:
+    """What a model's outer rounds keep; `None` if its gradients are exchanged in each step.
+
+    It is an attribute of the model's optimizer, so that it is saved and restored where the
+    optimizer's state is.
+
+    Args:
+        model: a compiled `keras.Model`.
+    """
+    settings = settings_of(model)
+    if not isinstance(settings, LocalSteps):
+        return None
+    optimizer: Any = model.optimizer
+    state = _states.get(model)
+    weights = [each.value for each in model.trainable_variables]
+    if state is None or not state.fits(weights):
+        state = _states[model] = OuterState(settings)
+    if optimizer is not None and getattr(optimizer, _STATE, None) is not state:
+        setattr(optimizer, _STATE, state)
+    return state
+
+
 def prepare(model: keras.Model, after_rounds: Callable[[], None]) -> None:
     """Lets the train function that Keras has made for a model make local steps, if it is to.
 
@@ -46,7 +71,7 @@ def prepare(model: keras.Model, after_rounds: Callable[[], None]) -> None:
     if settings is not None and not isinstance(model.train_function, _TrainFunction):
         training = _of_models.get(model)
         if training is None or not training.has(model.trainable_variables):
-            training = _of_models[model] = _Training(model, settings)
+            training = _of_models[model] = _Training(model, settings, outer_state(model))
         function: Any = _TrainFunction(training, model, after_rounds)
         model.train_function = function
 
@@ -94,11 +119,12 @@ def inner_state(model: keras.Model, optimizers: list[Any]) -> list[Any]:
 class _Training:
     """A model's rounds, and whether the steps that are traced now are local."""
 
-    def __init__(self, model: keras.Model, settings: LocalSteps | Staleness) -> None:
+    def __init__(
+        self, model: keras.Model, settings: LocalSteps | Staleness, state: OuterState | None
+    ) -> None:
         # The weights' global values of a model that is trained in several calls go on.
         self._variables = list(model.trainable_variables)
-        self.settings = settings
-        self.steps = 0
+        self.settings, self._state = settings, state
         names = [variable.path for variable in self._variables]
         values = [variable.value for variable in self._variables]
         self.rounds: Rounds | Changes
@@ -106,7 +132,7 @@ class _Training:
             self.rounds = Changes(names, values, settings)
         else:
             compression = model.distribute_strategy.compression
-            self.rounds = Rounds(names, values, settings, compression, self._variables)
+            self.rounds = Rounds(names, values, settings, compression, self._variables, state)
 
     def has(self, variables: list[Any]) -> bool:
         """Whether these are the weights."""
@@ -115,7 +141,16 @@ class _Training:
     @property
     def is_local(self) -> bool:
         """Whether the next step is local."""
-        return self.steps >= self.settings.warmup_steps
+        warmup = self.settings.warmup_steps
+        if self._state is None or warmup == 0:
+            return True
+        with tf.init_scope():  # where a step is traced
+            return int(self._state.steps) >= warmup
+
+    def count_warmup(self, steps: int) -> None:
+        """There were so many steps of the warm-up."""
+        if self._state is not None:
+            self._state.steps.assign_add(steps)
 
 
 class _TrainFunction:
@@ -133,18 +168,18 @@ class _TrainFunction:
     def __call__(self, iterator: Iterator[Any]) -> Any:
         training, model = self._training, self._model()
         assert model is not None  # it calls
-        if training.is_local and not self._is_local:
+        is_local = training.is_local
+        if is_local != self._is_local:  # it may be earlier after a checkpoint was read
             self._function = model._make_function(model.train_step)
-            self._is_local = True
-        if not training.is_local:
+            self._is_local = is_local
+        if not is_local:
             logs = self._function(iterator)
-            training.steps += model.steps_per_execution
+            training.count_warmup(model.steps_per_execution)
             return logs
         training.rounds.begin_steps()
         logs = self._function(iterator)
         if runtime.size() == 1:  # its steps count no rows
             training.rounds.rows.assign_add(tf.constant(1, tf.int64))
-        training.steps += model.steps_per_execution
         before = training.rounds.count
         training.rounds.end_steps(model.steps_per_execution)
         if training.rounds.count != before:
