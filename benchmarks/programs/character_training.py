@@ -3,12 +3,14 @@ which every machine has."""
 
 import pathlib
 import sysconfig
+import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import tf_byteps
+from tf_byteps import _engine
 
 _CONTEXT = 8  # characters from which the next one is told
 _CHARACTERS = 96  # those that are printed, and the end of a line
@@ -68,8 +70,74 @@ def train(optimizer, compression, seed, steps):
 
     for _ in range(steps):
         step()
+    return _validation_loss(weights)
+
+
+def _validation_loss(weights):
     drawn = tf.random.Generator.from_seed(1)  # the same for all
     return float(_loss(weights, *_windows(_text["validation"], drawn, _VALIDATED)))
+
+
+def train_by(mode, compression, seed, steps, local_steps, by_file):
+    """Trains a model from the beginning, with exchanges in each step or with local steps.
+
+    The clock stands still while steps are traced and losses are computed.
+
+    Args:
+        mode: "synchronous", or what `OuterSync` takes as `outer`.
+        compression: of gradients, or of changes.
+        seed: of the weights and the batches.
+        steps: how many, a multiple of `local_steps`.
+        local_steps: after how many steps losses are computed, and outer rounds come.
+        by_file: whether each worker draws from files of its own, not from all.
+
+    Returns:
+        On worker 0 a list of (step, seconds, bytes pushed by it, validation loss), else an empty
+        one.
+    """
+    weights = _weights(np.random.default_rng(seed))
+    applied = _optimizer("adam", steps)
+    applied.build(weights)
+    random = tf.random.Generator.from_seed(1000 * seed + tf_byteps.rank())
+    text, exchanges = _text["train"], mode == "synchronous"
+    if by_file:
+        each = len(text) // tf_byteps.size()
+        text = text[tf_byteps.rank() * each :][:each]
+
+    @tf.function(autograph=False)
+    def step():
+        with tf.GradientTape() as tape:
+            loss = _loss(weights, *_windows(text, random, _BATCH))
+        gradients = tape.gradient(loss, [weight.value for weight in weights])
+        if exchanges:
+            name = f"{compression} {seed} {by_file}"
+            gradients = tf_byteps.push_pull(
+                gradients, op="average", name=name, compression=compression
+            )
+        applied.apply(gradients, weights)
+
+    step.get_concrete_function()
+    outer = None
+    if not exchanges:
+        outer = tf_byteps.OuterSync(weights, local_steps, mode, compression=compression)
+    found, seconds, pushed = [], 0.0, 0
+    for _ in range(steps // local_steps):
+        _meet()
+        before, began = _engine.worker_counters()["pushed_bytes"], time.monotonic()
+        for _ in range(local_steps):
+            step()
+            if outer is not None:
+                outer.step()
+        seconds += time.monotonic() - began
+        pushed += _engine.worker_counters()["pushed_bytes"] - before
+        if tf_byteps.rank() == 0:
+            done = local_steps * (len(found) + 1)
+            found.append((done, seconds, pushed, _validation_loss(weights)))
+    return found
+
+
+def _meet():
+    tf_byteps.push_pull(tf.constant(0.0), name="all begin")
 
 
 def _optimizer(name, steps):
