@@ -167,6 +167,11 @@ def a_worker(rank, state=RUNS, **changes):
         "queued_parts": 10.0,
         "lag_seconds": 0.001,
         "retried_parts": 0.0,
+        "outer_rounds": None,
+        "steps_since_round": None,
+        "saved_bytes": None,
+        "divergence": None,
+        "staleness": None,
         **changes,
     }
     return Worker("worker", rank, f"10.0.0.{rank}:9400", state, 1e9, 1.0, **values)

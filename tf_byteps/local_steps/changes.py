@@ -78,7 +78,7 @@ class Changes:
             # Not `tf.Variable`: the workers need not agree about it.
             self.rows: Any = ResourceVariable(0, dtype=tf.int64, trainable=False)
         # The last counts the changes of all workers.
-        self._names = [*(f"store/{name}" for name in names), "store/changes"]
+        self._names = [*(f"store/{name}" for name in names), f"store/changes of {names[0]}"]
         self._variables = list(variables)
         self._bound = settings.bound
         self._steps = 0  # since the workers came together
