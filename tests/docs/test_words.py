@@ -26,6 +26,9 @@ _OLD = {
     r"\bWorkerPlace\b": "rank info",
     r"\bPayloadPlace\b": "location",
     r"\bGoneWorker\b|\bOnGone\b": "departed",
+    r"\bk?Patience\b": "timeout",
+    r"\bTakeBack\b|\btake_back\b|\bServerBack\b": "readmit",
+    r"\bCompanion\b|\bWorkerCompanion\b": "listener",
 }
 _FOLDERS = "cc docs tf_byteps tests benchmarks examples tools".split()
 _SUFFIXES = (".py", ".pyi", ".md", ".h", ".cc", ".cu", ".sh")

@@ -64,7 +64,7 @@ class Guard:
         """Returns the command's exit code once no descendant is left."""
         while self.code is None:
             watched = [self._wakeup] if self._leash is None else [self._wakeup, self._leash]
-            ready, _, _ = select.select(watched, [], [], self._patience())
+            ready, _, _ = select.select(watched, [], [], self._timeout())
             if self._wakeup in ready:
                 self._take_signals()
             if self._leash in ready:
@@ -76,7 +76,7 @@ class Guard:
         self._end_leftovers()
         return self.code
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
     def _take_signals(self) -> None:

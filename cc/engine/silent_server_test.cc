@@ -47,7 +47,7 @@ class SilentServer {
   std::thread thread_;
 };
 
-class PatienceTest : public ::testing::Test {
+class SilentServerTest : public ::testing::Test {
  protected:
   Status StartWorker(double connect_timeout) {
     EngineOptions options;
@@ -72,14 +72,14 @@ class PatienceTest : public ::testing::Test {
 };
 
 // A server on a slow machine would get one more half-open connection each time, and log it.
-TEST_F(PatienceTest, AServerThatDoesNotAnswerIsAskedOnce) {
+TEST_F(SilentServerTest, AServerThatDoesNotAnswerIsAskedOnce) {
   const Status status = StartWorker(3);
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
   EXPECT_NE(status.message().find("BYTEPS_CONNECT_TIMEOUT"), std::string::npos);
   EXPECT_EQ(server_.connections(), 1);
 }
 
-TEST_F(PatienceTest, TheWaitEndsWhenTheJobDoes) {
+TEST_F(SilentServerTest, TheWaitEndsWhenTheJobDoes) {
   const auto began = std::chrono::steady_clock::now();
   std::thread ends([this] {
     while (server_.connections() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
