@@ -279,7 +279,7 @@ def refusals():
         "dtype": _message(lambda: bps.jax.push_pull(jnp.ones(2, jnp.complex64))),
         "copied dtype": _message(lambda: bps.jax.broadcast(jnp.ones(2, jnp.float8_e4m3fn), 0)),
         "average of integers": _message(lambda: bps.jax.push_pull(jnp.ones(2, jnp.int32))),
-        "op": _message(lambda: bps.jax.push_pull(x, op="product")),
+        "op": _message(lambda: bps.jax.push_pull(x, op="adasum")),
         "two devices": _message(lambda: bps.jax.push_pull(spread, name="spread")),
         "two devices in jit": _message(jax.jit(lambda x: bps.jax.push_pull(x, name="s")), spread),
         "compression": _message(lambda: bps.jax.push_pull(x, compression="thc")),
