@@ -35,7 +35,7 @@ class OuterState(KerasSaveable, AutoTrackable):
 
     def __init__(self, settings: LocalSteps) -> None:
         self._has_momentum = settings.has_momentum
-        self._read: Any = self._no_dependency({})
+        self._read: Any = self._no_dependency({})  # pyright: ignore[reportAttributeAccessIssue]
         self.steps: Any = _variable(np.int64(0))
         self.rounds: Any = None
         self.momenta: Any = None  # not an empty list: what is restored later would go into that
@@ -49,7 +49,7 @@ class OuterState(KerasSaveable, AutoTrackable):
         """
         if self.rounds is not None:
             return
-        self._of = self._no_dependency([id(each) for each in variables])
+        self._of = self._no_dependency([id(each) for each in variables])  # pyright: ignore[reportAttributeAccessIssue]
         self.rounds = _variable(np.zeros(len(variables), np.int64))
         if self._has_momentum:
             with tf.init_scope():
@@ -58,7 +58,7 @@ class OuterState(KerasSaveable, AutoTrackable):
                 ]
         if self._read:
             self._take(self._read)
-            self._read = self._no_dependency({})
+            self._read = self._no_dependency({})  # pyright: ignore[reportAttributeAccessIssue]
 
     def fits(self, variables: Sequence[tf.Variable]) -> bool:
         """Whether it is, or may become, the state of these weights."""
@@ -86,7 +86,7 @@ class OuterState(KerasSaveable, AutoTrackable):
         if not read:
             return
         if self.rounds is None:
-            self._read = self._no_dependency(read)
+            self._read = self._no_dependency(read)  # pyright: ignore[reportAttributeAccessIssue]
         else:
             self._take(read)
 
@@ -94,7 +94,7 @@ class OuterState(KerasSaveable, AutoTrackable):
         return "Optimizer"  # of the kinds that Keras knows
 
     def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
-        return {} if save_type == "savedmodel" else super()._trackable_children(save_type, **kwargs)
+        return {} if save_type == "savedmodel" else super()._trackable_children(save_type, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _take(self, read: Mapping[str, np.ndarray]) -> None:
         own = {name.replace("/", "_"): variable for name, variable in self.named()}
