@@ -1,13 +1,13 @@
 """A training that ends by a failed exchange: one sentence, and weights that can be read.
 
 JAX gives a step the memory of the weights, so that they are lost with a step that fails. A copy of
-them is kept on the host where each epoch begins.
+them is kept on the host where each epoch begins. A GPU makes it beside the epoch's first step.
 """
 
 import contextlib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -33,28 +33,56 @@ class Keep(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         self._epoch = 0
-        self._kept: list[tuple[Any, np.ndarray]] = []
+        self._variables: list[Any] = []
+        self._values: list[Any] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        variables = _variables(self.model)
         self._epoch = epoch
-        self._kept = [(v, np.array(keras.ops.convert_to_numpy(v))) for v in variables]
+        self._values = []  # before there are others
+        self._variables = _variables(self.model)
+        self._values = copies_on_host([variable.value for variable in self._variables])
 
     def put_back(self) -> None:
         """Sets the variables to what they were where the epoch began."""
-        if not self._kept:
+        if not self._values:
             return
         model: Any = self._model  # the property reads the state that is lost
         model._jax_state = None
         model._jax_state_synced = True
-        for variable, value in self._kept:
-            variable.assign(value)
+        for variable, value in zip(self._variables, self._values, strict=True):
+            variable.assign(np.asarray(value))
         _logger.warning(
             "the weights of the model %r are those of the end of epoch %d, because JAX has given "
             "up those of the step that failed",
             model.name,
             self._epoch,
         )
+
+
+def copies_on_host(values: Sequence[jax.Array]) -> list[Any]:
+    """Copies of arrays, which outlive them.
+
+    Those of a GPU's arrays come to page-locked memory, which JAX keeps for the next ones. The call
+    does not wait for them: a step that is given the arrays' memory comes after the copies.
+
+    Args:
+        values: arrays of one device each.
+
+    Returns:
+        A list of what `np.asarray` takes.
+    """
+    try:
+        return [_begun_copy(value) for value in values]
+    except jax.errors.JaxRuntimeError:  # no more page-locked memory
+        return [np.array(value) for value in values]
+
+
+def _begun_copy(value: jax.Array) -> Any:
+    (device,) = value.devices()
+    if device.platform == "cpu":
+        return np.array(value)
+    on_host = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
+    return jax.device_put(value, on_host)
 
 
 def _variables(model: Any) -> list[Any]:
