@@ -71,18 +71,14 @@ def copies_on_host(values: Sequence[jax.Array]) -> list[Any]:
     Returns:
         A list of what `np.asarray` takes.
     """
+    devices = set[Any]().union(*(value.devices() for value in values))
+    if all(device.platform == "cpu" for device in devices) or len(devices) > 1:
+        return [np.array(value) for value in values]
+    on_host = jax.sharding.SingleDeviceSharding(devices.pop(), memory_kind="pinned_host")
     try:
-        return [_begun_copy(value) for value in values]
+        return jax.device_put(list(values), on_host)
     except jax.errors.JaxRuntimeError:  # no more page-locked memory
         return [np.array(value) for value in values]
-
-
-def _begun_copy(value: jax.Array) -> Any:
-    (device,) = value.devices()
-    if device.platform == "cpu":
-        return np.array(value)
-    on_host = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
-    return jax.device_put(value, on_host)
 
 
 def _variables(model: Any) -> list[Any]:
