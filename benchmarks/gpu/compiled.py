@@ -139,6 +139,7 @@ class _Training:
         # A step lasts until its slowest process has done it.
         times = [max(all_of_round) for all_of_round in zip(*(a[0] for a in answers), strict=True)]
         row = {**self.about, "milliseconds": times, "call_ms": [a[1] for a in answers]}
+        row["whole_ms"] = max(a[2] for a in answers)
         row["weights_equal"] = len(set(self._session.call("weights", _MEASURE_SECONDS))) == 1
         if with_profile and self.strategy == "byteps":
             row["profile"] = self._session.call("profile", _MEASURE_SECONDS)
@@ -170,8 +171,8 @@ def _report(name, row, alone):
     calls = list(itertools.chain(*row["call_ms"]))
     call = f"the host is free after {shown(statistics.median(calls))} ms; " if calls else ""
     print(
-        f"    {call}peak memory {row['memory'] / 1e6:.0f} MB, "
-        f"gradients {row['gradients'] / 1e6:.0f} MB",
+        f"    {row['whole_ms']:.2f} ms a step of the whole fit; {call}"
+        f"peak memory {row['memory'] / 1e6:.0f} MB, gradients {row['gradients'] / 1e6:.0f} MB",
         flush=True,
     )
     for rank, profile in enumerate(row.get("profile", ())):

@@ -122,17 +122,20 @@ def join(strategy, model, gpus, cpu=False, **chosen):
 
 
 def measure(steps, rounds):
-    """Milliseconds of a step on average over each epoch, and of the calls of some steps."""
-    _fit(4)
+    """Milliseconds of a step on average over each epoch, of the calls of some steps, and of a step
+    on average over the whole `fit`, with what comes between epochs."""
+    _fit(4, 2)
     epochs = synthetic._Epochs()
     calls = []
+    begin = time.perf_counter()
     if _training["cross_step"]:  # whose train function is its own
         _fit(steps, rounds, [epochs])
     else:
         with _Calls(_training["model"], steps) as counted:
             _fit(steps, rounds, [epochs])
         calls = counted.milliseconds
-    return [seconds / steps * 1e3 for seconds in epochs.seconds], calls
+    whole = (time.perf_counter() - begin) / (steps * rounds) * 1e3
+    return [seconds / steps * 1e3 for seconds in epochs.seconds], calls, whole
 
 
 def profile():
