@@ -9,9 +9,11 @@ import numpy as np
 
 from tf_byteps import runtime
 from tf_byteps.exchange import host
+from tf_byteps.exchange.equality import differing
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.exchange.variable_lists import check_lists, keyed_variables
+from tf_byteps.jax.fingerprints import fingerprints
 from tf_byteps.strategy import variable_kinds
 
 _WHAT = "variables of the model and its optimizer"
@@ -22,6 +24,8 @@ _synchronized: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDiction
 
 def synchronize(model: Any) -> None:
     """Sets all variables of a model and its optimizers to worker 0's values. A collective.
+
+    Only values that differ are sent.
 
     Those of kind `own` only before the first training.
 
@@ -41,12 +45,16 @@ def synchronize(model: Any) -> None:
         setattr(variable, _BEGUN, True)
     keyed = keyed_variables((v.path, v) for v in variables if id(v) not in kept)
     check_lists(_WHAT, gather_objects(f"initial values/{_WHAT}", list(keyed)))
-    values = [np.asarray(keras.ops.convert_to_numpy(variable)) for variable in keyed.values()]
-    names = [f"initial value/{key}" for key in keyed]
+    # Most often they are equal: made from one seed, or by the last training.
+    numbers = fingerprints([variable.value for variable in keyed.values()])
+    differs = differing("fingerprints of initial values", numbers)
+    sent = {key: variable for (key, variable), new in zip(keyed.items(), differs) if new}
+    values = [np.asarray(keras.ops.convert_to_numpy(variable)) for variable in sent.values()]
+    names = [f"initial value/{key}" for key in sent]
     received = host.copy_all(values, names, "broadcast")
     if runtime.rank() == 0:
         return
-    for variable, value in zip(keyed.values(), received, strict=True):
+    for variable, value in zip(sent.values(), received, strict=True):
         variable.assign(value)
 
 
