@@ -104,9 +104,11 @@ bool LaunchLog::EndOlderRound(const LaunchReport& report) {
 }
 
 void LaunchLog::AddFailed(const LaunchReport& report) {
-  if (HasFailed(report.key, report.round)) return;
-  // Who gives a round up has no part in those before that it has not begun.
   const auto it = live_.find(report.key);
+  // One in flight has not: a later round failed, which a rank reports first that leaves a training.
+  const bool is_in_flight = it != live_.end() && it->second.round == report.round;
+  if (HasFailed(report.key, report.round) && !is_in_flight) return;
+  // Who gives a round up has no part in those before that it has not begun.
   if (it != live_.end() && it->second.round < report.round && !it->second.ready[report.local_rank])
     Fail(report.key, it->second.round, report.reason);
   Fail(report.key, report.round, report.reason);

@@ -190,6 +190,20 @@ TEST(LaunchLog, WhoGivesRoundsUpFailsThemForTheOthers) {
   }
 }
 
+// As a rank that leaves a training: all rounds that are yet to come, then the one in flight.
+TEST(LaunchLog, ARoundInFlightFailsAfterALaterOne) {
+  LaunchLog log(2, ResultsFrom::kServers);
+  ASSERT_TRUE(log.Add(Ready(0, 10, 3)).ok());
+  ASSERT_TRUE(log.Add(Failed(0, 10, 99)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kFail, 10, 99)}));
+  ASSERT_TRUE(log.Add(Failed(0, 10, 3)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kFail, 10, 3)}));
+  ASSERT_TRUE(log.Add(Failed(0, 10, 3)).ok());
+  EXPECT_TRUE(log.TakeNew().entries.empty());
+  for (int32_t rank : {0, 1}) ASSERT_TRUE(log.Add(Ready(rank, 10, 100)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kReduce, 10, 100)}));
+}
+
 TEST(LaunchLog, ThoseWhoWaitForALeaverAreTold) {
   LaunchLog log(2, ResultsFrom::kCollective);
   ASSERT_TRUE(log.Add(Ready(0, 10, 0)).ok());

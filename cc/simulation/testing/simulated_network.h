@@ -30,6 +30,9 @@ namespace byteps {
 struct Tamper {
   // Of each frame as it is sent; returns whether it is to be lost.
   std::function<bool(FrameHeader* header)> on_send;
+  // Of each frame as it is sent, between two processes, with its payload.
+  std::function<void(const std::string& from, const std::string& to, OutgoingFrame* frame)>
+      on_frame;
   // A second frame, without payload, that follows one.
   std::function<std::optional<FrameHeader>(const FrameHeader& header)> after_send;
   double overtakes = 0;         // how often a frame overtakes its equals
@@ -111,6 +114,7 @@ class SimulatedConnection final : public Connection,
   void Send(OutgoingFrame frame) override {
     if (is_closed_ || network_.IsDead(process_)) return;
     if (network_.tamper_.on_send && network_.tamper_.on_send(&frame.header)) return;
+    if (network_.tamper_.on_frame) network_.tamper_.on_frame(process_, peer_process_, &frame);
     std::optional<FrameHeader> more;
     if (network_.tamper_.after_send) more = network_.tamper_.after_send(frame.header);
     if (TakesCredit(frame.header)) pushed_bytes_ += frame.header.payload_bytes;
