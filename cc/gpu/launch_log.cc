@@ -104,11 +104,12 @@ bool LaunchLog::EndOlderRound(const LaunchReport& report) {
 }
 
 void LaunchLog::AddFailed(const LaunchReport& report) {
-  const auto it = live_.find(report.key);
-  // One in flight has not: a later round failed, which a rank reports first that leaves a training.
-  const bool is_in_flight = it != live_.end() && it->second.round == report.round;
-  if (HasFailed(report.key, report.round) && !is_in_flight) return;
+  // That a later round has failed is not enough: a rank that leaves a training reports those first.
+  // An entry may come again, which changes nothing.
+  const auto failed = failed_.find(report.key);
+  if (failed != failed_.end() && failed->second.round == report.round) return;
   // Who gives a round up has no part in those before that it has not begun.
+  const auto it = live_.find(report.key);
   if (it != live_.end() && it->second.round < report.round && !it->second.ready[report.local_rank])
     Fail(report.key, it->second.round, report.reason);
   Fail(report.key, report.round, report.reason);
