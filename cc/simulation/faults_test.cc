@@ -15,7 +15,12 @@ namespace {
 // credit for the result of a part that had moved on, which had taken none, a push of a round after
 // which others had given up two at a server that was lost (protocol rule 31), a result of a lost
 // server that only one had who had left the training since (protocol rule 15).
-constexpr uint64_t kSeedsThatFailed[] = {734, 796, 4525, 1352, 2244};
+// From 403 on, of hosts with GPUs (protocol rule 18): failures of a round that the launch log
+// dropped (403, 1243), a tensor that was placed after its worker had left the training (2258), a
+// name that was used again while the log still had its earlier round (1558, 2398, 4463). In 3784
+// credit was looked at while a link was frozen.
+constexpr uint64_t kSeedsThatFailed[] = {734,  796,  4525, 1352, 2244, 403,
+                                         1243, 1558, 2258, 2398, 3784, 4463};
 
 TEST(FaultsTest, NoSeedBreaksAJob) {
   if (!kCanSimulate) GTEST_SKIP() << "not with a sanitizer";

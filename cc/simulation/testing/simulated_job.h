@@ -278,7 +278,8 @@ class SimulatedJob {
       RunRounds(process, rank);
     process->has_ended = true;
     if (!may_fail_) AwaitEndOfAll();
-    schedule_.Sleep(200 * kMillisecond);
+    const int64_t frozen_ns = network_.FrozenUntil(process->name) - schedule_.NowNanos();
+    schedule_.Sleep(std::max<int64_t>(frozen_ns, 0) + 200 * kMillisecond);
     if (!may_fail_) CheckCredit(*process);
     Count(*process);
     process->worker->Stop();

@@ -70,6 +70,14 @@ class SimulatedNetwork {
   // The bytes of pushes of a process that are sure not to have arrived.
   inline uint64_t PushedBytes(const std::string& process) const;
 
+  // Until when something of a process may be kept back.
+  int64_t FrozenUntil(const std::string& process) const {
+    int64_t last = 0;
+    for (const auto& [link, until] : frozen_) {
+      if (link.first == process || link.second == process) last = std::max(last, until);
+    }
+    return last;
+  }
   int64_t FrozenUntil(const std::string& one, const std::string& other) const {
     const auto found = frozen_.find(Between(one, other));
     return found == frozen_.end() ? 0 : found->second;
