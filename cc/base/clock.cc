@@ -4,6 +4,8 @@
 #include <time.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "cc/base/schedule.h"
 
@@ -23,6 +25,14 @@ int64_t Read(clockid_t clock) {
 int64_t MonotonicNanos() {
   if (Schedule* const schedule = CurrentSchedule()) return schedule->NowNanos();
   return Read(CLOCK_MONOTONIC);
+}
+
+void SleepFor(int64_t nanoseconds) {
+  Schedule* const schedule = CurrentSchedule();
+  if (schedule == nullptr)
+    return std::this_thread::sleep_for(std::chrono::nanoseconds(nanoseconds));
+  const int64_t until_ns = schedule->NowNanos() + nanoseconds;
+  while (schedule->NowNanos() < until_ns) schedule->Wait(nullptr, until_ns);
 }
 
 int64_t WallNanos() {

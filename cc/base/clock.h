@@ -12,6 +12,9 @@ namespace byteps {
 // Nanoseconds of a clock that never jumps; comparable within one host only.
 int64_t MonotonicNanos();
 
+// Returns after so long.
+void SleepFor(int64_t nanoseconds);
+
 // Nanoseconds since 1970; for timelines that are merged over hosts.
 int64_t WallNanos();
 

@@ -13,7 +13,7 @@
 
 namespace byteps {
 
-// Must have been joined when it ends.
+// Must have been joined or detached when it ends.
 class Thread {
  public:
   Thread() = default;
@@ -34,6 +34,10 @@ class Thread {
     const uint64_t number = std::exchange(number_, 0);
     if (number == 0) return thread_.join();
     CurrentSchedule()->JoinThread(number);
+  }
+  // It ends by itself, whenever that is.
+  void Detach() {
+    if (std::exchange(number_, 0) == 0) thread_.detach();
   }
   void Swap(Thread& other) {
     thread_.swap(other.thread_);

@@ -2,16 +2,11 @@
 
 #include <utility>
 
-#include "cc/base/clock.h"
-
 namespace byteps {
 
 WorkThreads::WorkThreads(const std::string& name, int count) {
   for (int i = 0; i < count; ++i) {
-    threads_.emplace_back([this, name] {
-      SetThreadName(name);
-      Run();
-    });
+    threads_.emplace_back(name, [this] { Run(); });
   }
 }
 
@@ -33,8 +28,8 @@ void WorkThreads::Stop() {
     stopping_ = true;
   }
   changed_.NotifyAll();
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
+  for (Thread& thread : threads_) {
+    if (thread.joinable()) thread.Join();
   }
 }
 

@@ -5,10 +5,10 @@
 #include <deque>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cc/base/mutex.h"
+#include "cc/base/thread.h"
 
 namespace byteps {
 
@@ -33,7 +33,7 @@ class WorkThreads {
   CondVar changed_;
   std::deque<std::function<void()>> waiting_ BYTEPS_GUARDED_BY(mutex_);
   bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace byteps

@@ -104,7 +104,10 @@ bool LaunchLog::EndOlderRound(const LaunchReport& report) {
 }
 
 void LaunchLog::AddFailed(const LaunchReport& report) {
-  if (HasFailed(report.key, report.round)) return;
+  // That a later round has failed is not enough: a rank that leaves a training reports those first.
+  // An entry may come again, which changes nothing.
+  const auto failed = failed_.find(report.key);
+  if (failed != failed_.end() && failed->second.round == report.round) return;
   // Who gives a round up has no part in those before that it has not begun.
   const auto it = live_.find(report.key);
   if (it != live_.end() && it->second.round < report.round && !it->second.ready[report.local_rank])

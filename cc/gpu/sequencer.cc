@@ -5,52 +5,47 @@
 #include <string>
 #include <utility>
 
-#include "cc/base/clock.h"
-
 namespace byteps {
 
 Sequencer::Sequencer(int32_t local_size, ResultsFrom results_from,
                      std::function<void(const LogSlice&)> publish,
                      std::function<void(const Status&)> fail)
     : publish_(std::move(publish)), fail_(std::move(fail)), log_(local_size, results_from) {
-  thread_ = std::thread([this] {
-    SetThreadName("byteps-sequence");
-    Run();
-  });
+  thread_ = Thread("byteps-sequence", [this] { Run(); });
 }
 
 Sequencer::~Sequencer() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
-  thread_.join();
+  changed_.NotifyAll();
+  thread_.Join();
 }
 
 void Sequencer::Add(std::vector<LaunchReport> reports) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     std::move(reports.begin(), reports.end(), std::back_inserter(reports_));
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void Sequencer::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !reports_.empty(); });
+    while (!stopping_ && reports_.empty()) changed_.Wait(mutex_);
     if (stopping_) return;
     std::vector<LaunchReport> reports;
     reports.swap(reports_);
-    lock.unlock();
+    lock.Unlock();
     for (const LaunchReport& report : reports) {
       const Status status = log_.Add(report);
       if (!status.ok()) return fail_(status);
     }
     const LogSlice slice = log_.TakeNew();
     if (!slice.entries.empty()) publish_(slice);
-    lock.lock();
+    lock.Lock();
   }
 }
 

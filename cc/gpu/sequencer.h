@@ -5,14 +5,13 @@
 #ifndef TF_BYTEPS_CC_GPU_SEQUENCER_H_
 #define TF_BYTEPS_CC_GPU_SEQUENCER_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
-#include <thread>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
+#include "cc/base/thread.h"
 #include "cc/gpu/launch_log.h"
 
 namespace byteps {
@@ -37,11 +36,11 @@ class Sequencer {
   const std::function<void(const Status&)> fail_;
   LaunchLog log_;  // of the thread
 
-  std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  std::vector<LaunchReport> reports_;
-  bool stopping_ = false;
-  std::thread thread_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<LaunchReport> reports_ BYTEPS_GUARDED_BY(mutex_);
+  bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
+  Thread thread_;
 };
 
 // One thread at a time.

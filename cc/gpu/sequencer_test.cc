@@ -190,6 +190,33 @@ TEST(LaunchLog, WhoGivesRoundsUpFailsThemForTheOthers) {
   }
 }
 
+// As a rank that leaves a training: all rounds that are yet to come, then the one in flight.
+TEST(LaunchLog, ARoundInFlightFailsAfterALaterOne) {
+  LaunchLog log(2, ResultsFrom::kServers);
+  ASSERT_TRUE(log.Add(Ready(0, 10, 3)).ok());
+  ASSERT_TRUE(log.Add(Failed(0, 10, 99)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kFail, 10, 99)}));
+  ASSERT_TRUE(log.Add(Failed(0, 10, 3)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kFail, 10, 3)}));
+  for (int32_t rank : {0, 1}) ASSERT_TRUE(log.Add(Ready(rank, 10, 100)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kReduce, 10, 100)}));
+}
+
+// Its results may still come, or not.
+TEST(LaunchLog, WhatIsReducedForAllFailsAfterALaterRound) {
+  LaunchLog log(2, ResultsFrom::kServers);
+  for (int32_t rank : {0, 1}) {
+    LaunchReport ready = Ready(rank, 10, 3);
+    ready.takes_shared = true;
+    ASSERT_TRUE(log.Add(ready).ok());
+  }
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kReduceForAll, 10, 3)}));
+  ASSERT_TRUE(log.Add(Failed(0, 10, 99)).ok());
+  ASSERT_TRUE(log.Add(Failed(0, 10, 3)).ok());
+  EXPECT_EQ(log.TakeNew().entries,
+            (Entries{Entry(Kind::kFail, 10, 99), Entry(Kind::kFail, 10, 3)}));
+}
+
 TEST(LaunchLog, ThoseWhoWaitForALeaverAreTold) {
   LaunchLog log(2, ResultsFrom::kCollective);
   ASSERT_TRUE(log.Add(Ready(0, 10, 0)).ok());

@@ -4,11 +4,16 @@
 
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "cc/base/logging.h"
 #include "cc/simulation/testing/simulated_job.h"
+#include "cc/staging/local_messages.h"
 
 namespace byteps {
 namespace {
@@ -30,6 +35,31 @@ uint64_t FindBy(const Plant& plant) {
     return seed;
   }
   return 0;
+}
+
+using Entries = std::vector<LaunchEntry>;
+
+// Changes what local rank 0 tells the other ranks of its host.
+Plant InLaunchLog(const std::function<void(Entries* entries, EventSchedule*)>& change) {
+  return [change](SimulatedNetwork* network) {
+    network->tamper().on_frame = [network, change](const std::string& from, const std::string& to,
+                                                   OutgoingFrame* frame) {
+      const bool is_of_host = from.rfind("worker", 0) == 0 && to.rfind("worker", 0) == 0;
+      if (!is_of_host || frame->payload == nullptr) return;
+      LocalMessage message;
+      const std::string sent(static_cast<const char*>(frame->payload), frame->header.payload_bytes);
+      if (!DecodeLocal(sent, &message).ok() || !std::holds_alternative<LogSlice>(message)) return;
+      change(&std::get<LogSlice>(message).entries, &network->schedule());
+      const auto bytes = std::make_shared<const std::string>(EncodeLocal(message));
+      frame->payload = bytes->data();
+      frame->header.payload_bytes = bytes->size();
+      frame->keep_alive = bytes;
+    };
+  };
+}
+
+bool IsCollective(const LaunchEntry& entry) {
+  return entry.kind != LaunchEntry::Kind::kFail && entry.kind != LaunchEntry::Kind::kEnd;
 }
 
 class PlantedBugsTest : public testing::Test {
@@ -96,6 +126,29 @@ TEST_F(PlantedBugsTest, AFailoverThatForgetsAWithdrawalIsFound) {
 // docs/protocol.md, "Threads and locks": what a worker does to others happens without its mutex.
 TEST_F(PlantedBugsTest, ACallWithALockedMutexIsFound) {
   EXPECT_GT(FindBy([](SimulatedNetwork* network) { network->tamper().closes_at_once = true; }), 0u);
+}
+
+// Protocol rule 18: a rank leaves out an entry of its host's launch log.
+TEST_F(PlantedBugsTest, AnEntryOfTheLaunchLogThatIsSkippedIsFound) {
+  EXPECT_GT(FindBy(InLaunchLog([](Entries* entries, EventSchedule* schedule) {
+              LaunchEntry& last = entries->back();
+              if (!IsCollective(last) || !schedule->Chance(0.05)) return;
+              last.kind = LaunchEntry::Kind::kFail;
+              last.key = 1;  // of no tensor
+              last.reason = Cancelled("nothing fails by it");
+            })),
+            0u);
+}
+
+// Protocol rule 18: a rank launches two collectives in the other order.
+TEST_F(PlantedBugsTest, ALaunchOutOfOrderIsFound) {
+  EXPECT_GT(FindBy(InLaunchLog([](Entries* entries, EventSchedule* schedule) {
+              const size_t count = entries->size();
+              if (count < 2 || !schedule->Chance(0.1)) return;
+              LaunchEntry &first = (*entries)[count - 2], &second = (*entries)[count - 1];
+              if (IsCollective(first) && IsCollective(second)) std::swap(first, second);
+            })),
+            0u);
 }
 
 }  // namespace

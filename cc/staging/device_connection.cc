@@ -1,9 +1,7 @@
 #include "cc/staging/device_connection.h"
 
-#include <thread>
-
-#include "cc/base/clock.h"
 #include "cc/base/mutex.h"
+#include "cc/base/thread.h"
 
 namespace byteps {
 namespace {
@@ -22,14 +20,14 @@ struct Attempt {
 Status ConnectDevice(const std::shared_ptr<RankDevice>& device, const NcclUniqueId& id,
                      const HostPlace& place, const std::function<Status()>& check) {
   const auto attempt = std::make_shared<Attempt>();
-  std::thread([attempt, device, id, size = place.local_size, rank = place.local_rank] {
-    SetThreadName("byteps-connect");
+  const auto connect = [attempt, device, id, size = place.local_size, rank = place.local_rank] {
     const Status status = device->Connect(id, size, rank);
     MutexLock lock(attempt->mutex);
     attempt->status = status;
     attempt->ended = true;
     attempt->changed.NotifyAll();
-  }).detach();
+  };
+  Thread("byteps-connect", connect).Detach();
   MutexLock lock(attempt->mutex);
   while (true) {
     if (!attempt->ended) attempt->changed.WaitFor(attempt->mutex, kCheckIntervalNanos);

@@ -3,12 +3,11 @@
 #include <charconv>
 #include <utility>
 
-#include "cc/base/clock.h"
-
 namespace byteps {
 
-HostChannel::HostChannel(Worker* worker, const HostPlace& place, Handler* handler)
-    : worker_(worker), place_(place), handler_(*handler), link_(LinkOptions()) {}
+HostChannel::HostChannel(Worker* worker, const HostPlace& place, Handler* handler,
+                         std::unique_ptr<Van> link)
+    : worker_(worker), place_(place), handler_(*handler), link_(LinkOptions(), std::move(link)) {}
 
 LocalLink::Options HostChannel::LinkOptions() {
   LocalLink::Options options;
@@ -24,10 +23,7 @@ LocalLink::Options HostChannel::LinkOptions() {
 
 Status HostChannel::Start(const GroupInvitation& invitation) {
   if (place_.local_rank == 0) BYTEPS_RETURN_IF_ERROR(StartRankZero(invitation));
-  thread_ = std::thread([this] {
-    SetThreadName("byteps-group");
-    Run();
-  });
+  thread_ = Thread("byteps-group", [this] { Run(); });
   return OkStatus();
 }
 
@@ -68,7 +64,7 @@ void HostChannel::End() {
   changed_.NotifyAll();
   sequencer_.reset();
   link_.Stop();
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) thread_.Join();
 }
 
 Status HostChannel::Receive(LocalMessage message) {

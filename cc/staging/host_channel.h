@@ -6,10 +6,10 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cc/base/mutex.h"
+#include "cc/base/thread.h"
 #include "cc/gpu/sequencer.h"
 #include "cc/staging/local_link.h"
 #include "cc/staging/state/host_place.h"
@@ -34,8 +34,8 @@ class HostChannel {
     virtual void OnChannelError(const Status& reason) = 0;
   };
 
-  // All of these outlive it.
-  HostChannel(Worker* worker, const HostPlace& place, Handler* handler);
+  // The first three outlive it. `link`: as of LocalLink.
+  HostChannel(Worker* worker, const HostPlace& place, Handler* handler, std::unique_ptr<Van> link);
   ~HostChannel() { End(); }
 
   // Begins to connect. `invitation`: of local rank 0, to all.
@@ -68,7 +68,7 @@ class HostChannel {
   Handler& handler_;
   LocalLink link_;
   std::unique_ptr<Sequencer> sequencer_;  // of local rank 0
-  std::thread thread_;
+  Thread thread_;
 
   Mutex mutex_;
   CondVar changed_;

@@ -42,18 +42,18 @@ LocalGroup::LocalGroup(Worker* worker, std::shared_ptr<RankDevice> device)
       state_(place_.alone()) {}
 
 Status LocalGroup::Create(Worker* worker, std::shared_ptr<RankDevice> device,
-                          std::shared_ptr<LocalGroup>* group) {
+                          std::shared_ptr<LocalGroup>* group, std::unique_ptr<Van> link) {
   std::shared_ptr<LocalGroup> created(new LocalGroup(worker, std::move(device)));
   RegisterPool(*worker, &created->device_->pinned_pool());
-  BYTEPS_RETURN_IF_ERROR(created->Start());
+  BYTEPS_RETURN_IF_ERROR(created->Start(std::move(link)));
   *group = created;
   return worker->Attach(std::move(created));
 }
 
-Status LocalGroup::Start() {
+Status LocalGroup::Start(std::unique_ptr<Van> link) {
   if (place_.alone()) return OkStatus();
   HostChannel::Handler* const handler = this;
-  channel_ = std::make_unique<HostChannel>(worker_, place_, handler);
+  channel_ = std::make_unique<HostChannel>(worker_, place_, handler, std::move(link));
   GroupInvitation invitation;
   if (place_.local_rank == 0) {
     BYTEPS_RETURN_IF_ERROR(device_->NewGroup(&invitation.id));

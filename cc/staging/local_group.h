@@ -63,8 +63,9 @@ class LocalGroup : public WorkerListener,
  public:
   // Begins to connect the host's workers; what is enqueued meanwhile waits. The worker keeps the
   // group and ends it, so that its own callbacks find it. `device` must be the only owner's.
+  // `link`, to the other workers of the host: null for one by TCP.
   static Status Create(Worker* worker, std::shared_ptr<RankDevice> device,
-                       std::shared_ptr<LocalGroup>* group);
+                       std::shared_ptr<LocalGroup>* group, std::unique_ptr<Van> link = nullptr);
   ~LocalGroup() override;
 
   // Whether it can exchange a tensor: rows are gathered in jobs on one host only.
@@ -95,7 +96,7 @@ class LocalGroup : public WorkerListener,
   class Transaction;
 
   LocalGroup(Worker* worker, std::shared_ptr<RankDevice> device);
-  Status Start();
+  Status Start(std::unique_ptr<Van> link);
 
   // ---- local_group.cc: connecting, the log, the end
   Status OnInvitation(const GroupInvitation& invitation) override;

@@ -44,6 +44,7 @@ TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceRequest reque
   }
   auto tensor = std::make_shared<StagedTensor>();
   tensor->gpu = std::move(request.request);
+  tensor->training = worker_->training();
   tensor->stream = stream;
   if (StreamCanWait(tensor->gpu.tensor, shares_results))
     tensor->on_submitted = std::move(request.on_submitted);
@@ -125,6 +126,7 @@ void LocalGroup::Place(const TensorPointer& tensor) {
   by_parts.priority = tensor->gpu.priority;
   // When servers' results come is seen here.
   by_parts.is_awaited_elsewhere = tensor->on_submitted != nullptr && place_.is_one_host();
+  by_parts.training = tensor->training;
   by_parts.placed = [this, tensor](const std::shared_ptr<Exchange>& exchange) {
     OnPlaced(tensor, exchange);
   };

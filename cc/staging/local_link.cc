@@ -19,9 +19,9 @@ std::unique_ptr<Van> NewLocalVan(const EngineOptions& job) {
 
 }  // namespace
 
-LocalLink::LocalLink(Options options)
+LocalLink::LocalLink(Options options, std::unique_ptr<Van> van)
     : options_(std::move(options)),
-      van_(NewLocalVan(options_.job->options)),
+      van_(van != nullptr ? std::move(van) : NewLocalVan(options_.job->options)),
       lines_(options_.workers.size()) {}
 
 LocalLink::~LocalLink() { Stop(); }

@@ -27,7 +27,8 @@ class LocalLink : private ConnectionHandler, private ConnectionAcceptor {
     std::function<void(int32_t local_rank, const Status& reason)> on_lost;
   };
 
-  explicit LocalLink(Options options);
+  // `van`: null for one by TCP.
+  explicit LocalLink(Options options, std::unique_ptr<Van> van = nullptr);
   ~LocalLink() override;
 
   // Local rank 0: takes a port.

@@ -1,14 +1,14 @@
 #include "cc/staging/stream_copies.h"
 
-#include <chrono>
-#include <thread>
 #include <utility>
+
+#include "cc/base/clock.h"
 
 namespace byteps {
 namespace {
 
 // What a program has copied is marked with the next exchange that it begins, or after this time.
-constexpr auto kMarkPatience = std::chrono::milliseconds(1);
+constexpr int64_t kMarkPatienceNanos = 1'000'000;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void StreamCopies::WhenCopied(CudaStreamHandle stream, RankDevice::Done done) {
     if (copied.size() > 1) return;
   }
   recorder_.Add([this, stream] {
-    std::this_thread::sleep_for(kMarkPatience);
+    SleepFor(kMarkPatienceNanos);
     Record(stream);
   });
 }

@@ -1,20 +1,20 @@
 #include "cc/staging/stream_results.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <new>
 #include <string>
-#include <thread>
 #include <utility>
 
+#include "cc/base/clock.h"
 #include "cc/base/logging.h"
 #include "cc/base/round_up.h"
+#include "cc/base/thread.h"
 
 namespace byteps {
 namespace {
 
-constexpr auto kPollInterval = std::chrono::milliseconds(1);
+constexpr int64_t kPollNanos = 1'000'000;
 constexpr size_t kCacheLineBytes = 64;
 
 std::string IdentityOf(const NcclUniqueId& id) { return {id.bytes.begin(), id.bytes.end()}; }
@@ -47,13 +47,14 @@ class StreamResults::Event : public StreamEvent {
   // one of which may be the caller. It looks for the results now and then: only a program that has
   // failed leaves them.
   void EndByItself() override {
-    std::thread([results = results_, weak = group_, tensor = std::move(tensor_)] {
+    const auto wait = [results = results_, weak = group_, tensor = std::move(tensor_)] {
       while (tensor != nullptr) {
         const std::shared_ptr<void> group = weak.lock();
         if (group == nullptr || results->EndByItself(tensor)) return;
-        std::this_thread::sleep_for(kPollInterval);
+        SleepFor(kPollNanos);
       }
-    }).detach();
+    };
+    Thread("byteps-unawaited", wait).Detach();
   }
   bool IsOfHost() const override { return true; }
 

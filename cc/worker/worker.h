@@ -80,6 +80,8 @@ class Worker : private ConnectionHandler {
   // begins.
   void Leave(const std::vector<std::string>& names, uint64_t trainings, const std::string& reason);
   void TellLeft();
+  // Of what is given to the engine now: see PartedExchangeRequest.
+  uint64_t training() const;
   // The next exchange of each tensor will have this round, unless it is further already.
   void SkipToRounds(const std::map<std::string, uint64_t>& rounds);
   // See Exchanges.

@@ -164,6 +164,11 @@ void Worker::TellLeft() {
   state_.exchanges.TellLeft(transaction.effects());
 }
 
+uint64_t Worker::training() const {
+  MutexLock lock(mutex_);
+  return state_.exchanges.training();
+}
+
 void Worker::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
   MutexLock lock(mutex_);
   state_.exchanges.SkipToRounds(rounds);

@@ -22,6 +22,7 @@
 #include "cc/coordinator/coordinator.h"
 #include "cc/server/server.h"
 #include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulated_network.h"
 #include "cc/simulation/testing/store_program.h"
 #include "cc/worker/worker.h"
@@ -36,7 +37,39 @@ struct SimulationOutcome {
   std::vector<std::string> log;
   // How often it happened: a seed in which nothing does proves nothing.
   uint64_t exchanges = 0, lost_servers = 0, returned_servers = 0, retried_parts = 0,
-           given_up_rounds = 0, left_trainings = 0, lost_workers = 0;
+           given_up_rounds = 0, left_trainings = 0, lost_workers = 0, gpu_exchanges = 0,
+           lost_gpu_workers = 0, lost_hosts_links = 0;
+
+  void Add(const SimulationOutcome& other) {
+    for (const auto& [count, what] : kCounts) this->*count += other.*count;
+  }
+  std::string ToString() const {
+    std::string text;
+    for (const auto& [count, what] : kCounts)
+      text += (text.empty() ? "" : ", ") + std::to_string(this->*count) + " " + what;
+    return text;
+  }
+
+ private:
+  struct Count {
+    uint64_t SimulationOutcome::* count;
+    const char* what;
+  };
+  static const Count kCounts[11];
+};
+
+inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
+    {&SimulationOutcome::events, "events"},
+    {&SimulationOutcome::exchanges, "exchanges"},
+    {&SimulationOutcome::gpu_exchanges, "of them of GPUs"},
+    {&SimulationOutcome::lost_servers, "lost servers, as workers saw them"},
+    {&SimulationOutcome::returned_servers, "that came back"},
+    {&SimulationOutcome::retried_parts, "parts pushed again"},
+    {&SimulationOutcome::given_up_rounds, "rounds given up"},
+    {&SimulationOutcome::left_trainings, "trainings left"},
+    {&SimulationOutcome::lost_workers, "lost workers"},
+    {&SimulationOutcome::lost_gpu_workers, "of them with GPUs"},
+    {&SimulationOutcome::lost_hosts_links, "groups of GPUs that lost a connection"},
 };
 
 // What the workers exchange.
@@ -49,7 +82,11 @@ class SimulatedJob {
  public:
   SimulatedJob(uint64_t seed, const std::function<void(SimulatedNetwork*)>& plant, bool keeps_log,
                Programs programs)
-      : seed_(seed), programs_(programs), schedule_(seed, keeps_log), network_(&schedule_) {
+      : seed_(seed),
+        programs_(programs),
+        has_gpus_(programs == Programs::kRounds && seed % 5 == 3),
+        schedule_(seed, keeps_log),
+        network_(&schedule_) {
     if (plant) plant(&network_);
   }
 
@@ -73,6 +110,7 @@ class SimulatedJob {
     ExchangeKind kind = ExchangeKind::kSum;
     int64_t elements = 0;
     int32_t root = 0;
+    bool is_on_gpu = false;
   };
   // Of one worker.
   struct Sent {
@@ -82,10 +120,15 @@ class SimulatedJob {
     std::vector<float> input, output;
     int calls = 0;
     Status status;
+    // On a GPU: whether a stream is to wait for the result, and for what, as soon as that is known.
+    bool must_be_followed = false;
+    bool is_submitted = false;
+    DeviceEvent end;
   };
   struct WorkerProcess {
     std::string name;
     std::unique_ptr<Worker> worker;
+    std::unique_ptr<SimulatedGpu> gpu;  // null: it has none
     Mutex mutex;
     CondVar changed;
     std::vector<std::shared_ptr<Sent>> sent;  // all of them
@@ -122,6 +165,7 @@ class SimulatedJob {
     job_.worker_hosts.assign(2 + Draw(1), "host");
     job_.server_hosts.assign(1 + Draw(2), "host");
     if (Chance(0.5)) job_.server_hosts.assign(job_.server_hosts.size(), "servers");
+    if (has_gpus_) DrawHosts();
     const size_t tensors = 1 + Draw(3);
     for (size_t i = 0; i < tensors; ++i) {
       Tensor tensor;
@@ -134,6 +178,7 @@ class SimulatedJob {
         tensor.kind = ExchangeKind::kAllToAll;
       tensor.elements = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 2000));
       tensor.root = static_cast<int32_t>(Draw(job_.worker_hosts.size() - 1));
+      tensor.is_on_gpu = has_gpus_ && tensor.kind != ExchangeKind::kAllToAll && Chance(0.9);
       tensors_.push_back(tensor);
     }
     rounds_ = 3 + static_cast<int>(Draw(7));
@@ -151,6 +196,15 @@ class SimulatedJob {
       job_.options.deterministic = false;
       stores_.emplace(&schedule_, job_.num_workers(), job_.num_servers() == 1);
     }
+  }
+
+  // Several workers on a host, or one, each with a GPU.
+  void DrawHosts() {
+    static const std::vector<std::string> kHosts[] = {
+        {"a", "a"}, {"a", "a", "a"}, {"a", "a", "b"},      {"a", "b", "b"},
+        {"a", "b"}, {"a", "b", "a"}, {"a", "b", "a", "b"}, {"a", "a", "a", "b"}};
+    job_.worker_hosts = kHosts[Draw(std::size(kHosts) - 1)];
+    job_.gpus_share_hosts = Chance(0.9);
   }
 
   // One worker leaves in the middle of a round, the others by what they get then; all go on.
@@ -197,6 +251,10 @@ class SimulatedJob {
       process->name = "worker " + std::to_string(rank);
       process->worker = std::make_unique<Worker>(job_, rank, nullptr, NewVan(process->name));
       ExpectOk(process->worker->Start(), "a worker starts");
+      if (has_gpus_) {
+        process->gpu = std::make_unique<SimulatedGpu>(&network_, process->name);
+        ExpectOk(process->gpu->Start(process->worker.get()), "a group of GPUs starts");
+      }
       workers_.push_back(std::move(process));
     }
     for (auto& process : workers_) {
@@ -220,7 +278,8 @@ class SimulatedJob {
       RunRounds(process, rank);
     process->has_ended = true;
     if (!may_fail_) AwaitEndOfAll();
-    schedule_.Sleep(200 * kMillisecond);
+    const int64_t frozen_ns = network_.FrozenUntil(process->name) - schedule_.NowNanos();
+    schedule_.Sleep(std::max<int64_t>(frozen_ns, 0) + 200 * kMillisecond);
     if (!may_fail_) CheckCredit(*process);
     Count(*process);
     process->worker->Stop();
@@ -253,6 +312,7 @@ class SimulatedJob {
         }
       }
       if (round == left_round_ && !Leave(process, rank, first)) continue;
+      FollowResults(process, begin, /*until_failure=*/false);
       for (size_t i = begin; i < process->sent.size(); ++i) Await(process, *process->sent[i]);
       for (size_t i = begin; i < process->sent.size(); ++i)
         goes_on = Check(*process, *process->sent[i]) && goes_on;
@@ -274,6 +334,7 @@ class SimulatedJob {
   // By an error of its own, or when one of the exchanges from `first` on has failed. Nobody waits
   // for the rest. False if the others learn of it with the next exchange only.
   bool Leave(WorkerProcess* process, int rank, size_t first) {
+    FollowResults(process, first, /*until_failure=*/true);
     for (size_t i = first; i < process->sent.size() && (rank != leaver_ || Chance(0.5)); ++i) {
       MutexLock lock(process->mutex);
       while (process->sent[i]->calls == 0 && !AnyFailed(*process, first))
@@ -335,7 +396,37 @@ class SimulatedJob {
       process->changed.NotifyAll();
     };
     ++outcome_.exchanges;
-    process->worker->Enqueue(std::move(request));
+    const bool is_on_gpu = tensor.is_on_gpu && process->gpu->CanExchange(request.tensor);
+    if (!is_on_gpu) return process->worker->Enqueue(std::move(request));
+    ++outcome_.gpu_exchanges;
+    std::function<void(const DeviceEvent&)> on_submitted;
+    if (Chance(0.5)) {
+      on_submitted = [process, raw = sent.get()](const DeviceEvent& end) {
+        MutexLock lock(process->mutex);
+        raw->is_submitted = true;
+        raw->end = end;
+        process->changed.NotifyAll();
+      };
+    }
+    sent->must_be_followed = on_submitted != nullptr;
+    process->gpu->Enqueue(std::move(request), std::move(on_submitted));
+  }
+
+  // Has the GPU's stream copy what comes of the exchanges from `first` on, or has nobody wait for
+  // it. All that the GPU has to do before is on its streams when the first one waits.
+  void FollowResults(WorkerProcess* process, size_t first, bool until_failure) {
+    for (size_t i = first; i < process->sent.size(); ++i) {
+      Sent& sent = *process->sent[i];
+      DeviceEvent end;
+      {
+        MutexLock lock(process->mutex);
+        while (sent.must_be_followed && sent.calls == 0 && !sent.is_submitted &&
+               !(until_failure && AnyFailed(*process, first)))
+          process->changed.Wait(process->mutex);
+        end = std::move(sent.end);
+      }
+      if (end != nullptr) process->gpu->Follow(end.get());
+    }
   }
 
   void Await(WorkerProcess* process, const Sent& sent) {
@@ -348,6 +439,8 @@ class SimulatedJob {
     const std::string what =
         process.name + ", " + sent.tensor->name + ", round " + std::to_string(sent.round) + ": ";
     Expect(sent.calls == 1, what + "ended " + std::to_string(sent.calls) + " times");
+    // That the ranks of a host launch different collectives, say.
+    Expect(sent.status.code() != StatusCode::kInternal, what + sent.status.ToString());
     const bool is_given_up = giver_up_[sent.round][sent.tensor - tensors_.data()] >= 0;
     if (!sent.status.ok()) {
       // By the withdrawal, or by the next round's push, which may overtake it (protocol rule 31).
@@ -454,7 +547,7 @@ class SimulatedJob {
     const size_t faults = Draw(6);
     for (size_t i = 0; i < faults; ++i) {
       const int64_t at = static_cast<int64_t>(Draw(within));
-      const uint64_t kind = Draw(9);
+      const uint64_t kind = Draw(has_gpus_ ? 12 : 9);
       if (kind <= 2) {
         schedule_.After(at, [this] { network_.BreakAll(DrawWorker(), DrawServer()); });
       } else if (kind == 3) {
@@ -469,14 +562,41 @@ class SimulatedJob {
       } else if (kind <= 8 && may_die > 0) {
         --may_die;
         schedule_.After(at, [this] { LoseServer(); });
+      } else if (kind >= 10) {
+        DrawFaultOfHost(kind, at);
       } else if (kind == 9 && Chance(0.5)) {
         may_fail_ = true;
         schedule_.After(at, [this] {
           ++outcome_.lost_workers;
-          network_.Kill(DrawWorker());
+          LoseWorker(Draw(workers_.size() - 1));
         });
       }
     }
+  }
+
+  // Between the workers of a host, or those of several: they have nothing to say to each other
+  // then.
+  void DrawFaultOfHost(uint64_t kind, int64_t at) {
+    const std::string one = DrawWorker(), other = DrawWorker();
+    if (kind <= 11) {  // reports and the log come late
+      schedule_.After(at, [=] {
+        network_.Freeze(one, other, static_cast<int64_t>(Draw(1000)) * kMillisecond);
+      });
+    } else if (Chance(0.3)) {
+      may_fail_ = true;
+      schedule_.After(at, [=] {
+        ++outcome_.lost_hosts_links;
+        network_.BreakAll(one, other);
+      });
+    }
+  }
+
+  void LoseWorker(size_t index) {
+    network_.Kill(workers_[index]->name);
+    if (workers_[index]->gpu == nullptr) return;
+    ++outcome_.lost_gpu_workers;
+    schedule_.Sleep(SimulatedGpu::kDeathNanos);
+    if (!has_ended_) workers_[index]->gpu->OnFailure(Unavailable("this process is cut off"));
   }
 
   // One that has been lost and has not come again does not count as a server any more.
@@ -529,6 +649,7 @@ class SimulatedJob {
     schedule_.Sleep(30000 * kMillisecond);
     for (ServerProcess& process : servers_) process.server->Stop();
     coordinator_->Stop();
+    schedule_.AfterEvent(nullptr);  // who ends waits for threads of its own
     workers_.clear();
     servers_.clear();
     coordinator_.reset();
@@ -536,6 +657,7 @@ class SimulatedJob {
 
   const uint64_t seed_;
   const Programs programs_;
+  const bool has_gpus_;
   EventSchedule schedule_;
   SimulatedNetwork network_;
   SimulationOutcome outcome_;

@@ -30,6 +30,9 @@ namespace byteps {
 struct Tamper {
   // Of each frame as it is sent; returns whether it is to be lost.
   std::function<bool(FrameHeader* header)> on_send;
+  // Of each frame as it is sent, between two processes, with its payload.
+  std::function<void(const std::string& from, const std::string& to, OutgoingFrame* frame)>
+      on_frame;
   // A second frame, without payload, that follows one.
   std::function<std::optional<FrameHeader>(const FrameHeader& header)> after_send;
   double overtakes = 0;         // how often a frame overtakes its equals
@@ -67,6 +70,14 @@ class SimulatedNetwork {
   // The bytes of pushes of a process that are sure not to have arrived.
   inline uint64_t PushedBytes(const std::string& process) const;
 
+  // Until when something of a process may be kept back.
+  int64_t FrozenUntil(const std::string& process) const {
+    int64_t last = 0;
+    for (const auto& [link, until] : frozen_) {
+      if (link.first == process || link.second == process) last = std::max(last, until);
+    }
+    return last;
+  }
   int64_t FrozenUntil(const std::string& one, const std::string& other) const {
     const auto found = frozen_.find(Between(one, other));
     return found == frozen_.end() ? 0 : found->second;
@@ -111,6 +122,7 @@ class SimulatedConnection final : public Connection,
   void Send(OutgoingFrame frame) override {
     if (is_closed_ || network_.IsDead(process_)) return;
     if (network_.tamper_.on_send && network_.tamper_.on_send(&frame.header)) return;
+    if (network_.tamper_.on_frame) network_.tamper_.on_frame(process_, peer_process_, &frame);
     std::optional<FrameHeader> more;
     if (network_.tamper_.after_send) more = network_.tamper_.after_send(frame.header);
     if (TakesCredit(frame.header)) pushed_bytes_ += frame.header.payload_bytes;

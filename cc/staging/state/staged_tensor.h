@@ -91,7 +91,8 @@ class StagedTensor {
   // False if it has ended before.
   bool End();
 
-  ExchangeRequest gpu;  // as it was given
+  ExchangeRequest gpu;    // as it was given
+  uint64_t training = 0;  // PartedExchangeRequest::training
   std::function<void(const std::shared_ptr<StreamEvent>& end)> on_submitted;
   CudaStreamHandle stream = nullptr;
   std::shared_ptr<StreamEvent> input_ready;  // null: the input is computed before anything begins

@@ -12,15 +12,29 @@ void StagedTensors::OnPlaced(const TensorPointer& tensor, const std::shared_ptr<
                              GroupEffects* effects) {
   if (tensor->has_ended()) return;  // and the exchange, too: the worker has failed
   const bool begins = tensor->NotePlaced(exchange);
-  TensorPointer& live = live_[exchange->entry->key];
-  // One that has failed, but not ended, while its name was used for another.
-  if (live != nullptr)
-    effects->failed.emplace_back(std::move(live), Cancelled("its name was used again"));
-  live = tensor;
+  live_[{exchange->entry->key, exchange->round}] = tensor;
+  FailEarlier(*tensor, effects);
   if (!phase_.failure().ok())
     effects->failed.emplace_back(tensor, phase_.failure());
   else if (begins)
     effects->started = tensor;
+}
+
+void StagedTensors::FailEarlier(const StagedTensor& tensor, GroupEffects* effects) {
+  const uint64_t key = tensor.exchange->entry->key;
+  for (auto it = live_.lower_bound({key, 0}); it != live_.end() && it->first.first == key; ++it) {
+    const TensorPointer& earlier = it->second;
+    if (earlier.get() == &tensor || !earlier->failure().ok()) continue;
+    const Status reason = Cancelled(earlier->Name() + ": its name was used again");
+    if (alone_ || !phase_.failure().ok()) {
+      effects->failed.emplace_back(earlier, reason);
+      continue;
+    }
+    // Until the log says so: what it has before that, all ranks launch. The log learns it before
+    // the later round is ready.
+    effects->failed_here = earlier;
+    effects->failed_here_for = reason;
+  }
 }
 
 void StagedTensors::OnError(const TensorPointer& tensor, const Status& status,
@@ -68,7 +82,7 @@ void StagedTensors::Finish(const TensorPointer& tensor, const Status& status,
                            GroupEffects* effects) {
   if (!tensor->End()) return;
   if (tensor->exchange != nullptr) {
-    const auto it = live_.find(tensor->exchange->entry->key);
+    const auto it = live_.find({tensor->exchange->entry->key, tensor->exchange->round});
     if (it != live_.end() && it->second == tensor) live_.erase(it);
   }
   effects->wakes_waiters = true;
@@ -80,15 +94,15 @@ void StagedTensors::FailGroup(const Status& reason, GroupEffects* effects) {
   if (!phase_.Fail(reason)) return;
   effects->group_failure = reason;
   effects->wakes_waiters = true;
-  for (const auto& [key, tensor] : live_) {
+  for (const auto& [round, tensor] : live_) {
     effects->failed.emplace_back(tensor,
                                  Status(reason.code(), tensor->Name() + ": " + reason.message()));
   }
 }
 
 TensorPointer StagedTensors::Find(const LaunchEntry& entry) const {
-  const auto it = live_.find(entry.key);
-  if (it == live_.end() || it->second->exchange->round != entry.round) return nullptr;
+  const auto it = live_.find({entry.key, entry.round});
+  if (it == live_.end()) return nullptr;
   // Only a failure comes to one whose input is not computed.
   const bool is_ready = it->second->state() != StagedTensor::State::kPlaced;
   return is_ready || entry.kind == LaunchEntry::Kind::kFail ? it->second : nullptr;

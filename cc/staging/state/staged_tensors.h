@@ -3,8 +3,9 @@
 #define TF_BYTEPS_CC_STAGING_STATE_STAGED_TENSORS_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <utility>
 
 #include "cc/gpu/launch_log.h"
 #include "cc/staging/state/effects.h"
@@ -44,9 +45,12 @@ class StagedTensors {
   bool empty() const { return live_.empty(); }
 
  private:
+  // The others of its name, which have failed, but not ended.
+  void FailEarlier(const StagedTensor& tensor, GroupEffects* effects);
+
   const bool alone_;
   GroupPhase& phase_;
-  std::unordered_map<uint64_t, TensorPointer> live_;  // by key, once placed
+  std::map<std::pair<uint64_t, uint64_t>, TensorPointer> live_;  // by key and round, once placed
 };
 
 }  // namespace byteps

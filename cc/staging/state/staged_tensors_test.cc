@@ -74,6 +74,38 @@ TEST(StagedTensorsTest, AnErrorOfAWorkerThatIsAloneIsTheTensors) {
   EXPECT_EQ(effects.failed_here, nullptr);
 }
 
+// The worker has ended its exchange, and is about to say so.
+TEST(StagedTensorsTest, WhoseNameIsUsedAgainFailsAtOnePointOfTheLog) {
+  GroupUnderTest group;
+  const TensorPointer earlier = group.Started();
+  const TensorPointer later = GroupUnderTest::NewTensor();
+  group.Compute(later);
+  const GroupEffects effects = group.Place(later, GroupUnderTest::NewExchange("a", 2));
+  EXPECT_EQ(effects.started, later);
+  EXPECT_EQ(effects.failed_here, earlier);
+  EXPECT_TRUE(effects.failed.empty());
+  // What the log has before that is launched.
+  LaunchEntry entry;
+  entry.key = KeyOfName("a");
+  for (uint64_t round : {1, 2}) {
+    entry.round = round;
+    EXPECT_EQ(group.state.tensors.Find(entry), round == 1 ? earlier : later);
+  }
+  EXPECT_EQ(group.Fail(earlier).finished, earlier);
+  EXPECT_EQ(group.state.tensors.Find(entry), later);
+}
+
+TEST(StagedTensorsTest, WhoseNameIsUsedAgainFailsAtOnceIfItIsAlone) {
+  GroupUnderTest group(/*alone=*/true);
+  const TensorPointer earlier = group.Started();
+  const TensorPointer later = GroupUnderTest::NewTensor();
+  group.Compute(later);
+  const GroupEffects effects = group.Place(later, GroupUnderTest::NewExchange("a", 2));
+  EXPECT_EQ(effects.failed_here, nullptr);
+  ASSERT_EQ(effects.failed.size(), 1u);
+  EXPECT_EQ(effects.failed[0].first, earlier);
+}
+
 TEST(StagedTensorsTest, FailsWhenNothingIsAtWork) {
   for (const State state : kAll) {
     GroupUnderTest group;

@@ -1,24 +1,22 @@
 // For tests: a RankDevice whose memory is the host's and whose collectives are arithmetic between
-// threads. As NCCL on a stream: a call returns at once, the n-th calls of all ranks are one
-// collective, and it is a fault when they are not of one kind and length.
+// threads, which a simulation can run, too. As NCCL on a stream: a call returns at once, the n-th
+// calls of all ranks are one collective, and it is a fault when they are not of one kind and
+// length.
 #ifndef TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_
 #define TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <future>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "cc/base/clock.h"
+#include "cc/base/mutex.h"
 #include "cc/base/work_threads.h"
 #include "cc/codec/int8_codec.h"
 #include "cc/gpu/rank_device.h"
@@ -31,20 +29,20 @@ class CpuEvent : public StreamEvent {
   Status MakeStreamWait(CudaStreamHandle) override { return Internal("no test needs it"); }
   void Reach() {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       reached_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   void Wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return reached_; });
+    MutexLock lock(mutex_);
+    while (!reached_) changed_.Wait(mutex_);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool reached_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  bool reached_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 
 // What the ranks of a host share.
@@ -60,18 +58,18 @@ class CpuCommunicator {
 
   // Blocks until all ranks are there.
   Status Join(int32_t size) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     calls_.resize(size);
     aborted_.resize(size);
     ++joined_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return joined_ >= size || !failure_.ok(); });
+    changed_.NotifyAll();
+    while (joined_ < size && failure_.ok()) changed_.Wait(mutex_);
     return failure_;
   }
 
   // On a rank's stream: blocks until all ranks have come so far, or this one is aborted.
   Status Run(int32_t rank, const Call& call) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (!failure_.ok()) return failure_;
     calls_[rank] = call;
     const uint64_t awaited = ended_ + 1;
@@ -79,22 +77,22 @@ class CpuCommunicator {
       result_ = Compute(calls_);
       called_ = 0;
       ++ended_;
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
-    changed_.wait(lock, [&] { return ended_ >= awaited || aborted_[rank]; });
+    while (ended_ < awaited && !aborted_[rank]) changed_.Wait(mutex_);
     return ended_ >= awaited ? result_ : failure_;
   }
 
   // What a sanitizer cannot see where the ranks have mapped one memory at several addresses: all
   // collectives that have ended came before.
-  void Synchronize() { std::lock_guard<std::mutex> lock(mutex_); }
+  void Synchronize() { MutexLock lock(mutex_); }
 
   // As an abort of one rank's communicator: its calls end, and nobody else's ever will.
   void Abort(int32_t rank, const Status& reason) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (failure_.ok()) failure_ = reason;
     if (rank < static_cast<int32_t>(aborted_.size())) aborted_[rank] = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
  private:
@@ -130,8 +128,8 @@ class CpuCommunicator {
     return OkStatus();
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  CondVar changed_;
   int32_t joined_ = 0;
   std::vector<Call> calls_;  // by rank: of the collective that has not ended
   size_t called_ = 0;        // how many of them
@@ -143,6 +141,8 @@ class CpuCommunicator {
 
 class CpuRankDevice : public RankDevice {
  public:
+  static constexpr int64_t kLongestPollNanos = 5'000'000;
+
   CpuRankDevice() {
     PinnedSource source;
     source.allocate = [this](size_t bytes, void** address) {
@@ -161,17 +161,17 @@ class CpuRankDevice : public RankDevice {
     return OkStatus();
   }
   Status Connect(const NcclUniqueId& id, int32_t size, int32_t rank) override {
-    static std::mutex mutex;
+    static Mutex mutex;
     static auto* const known = new std::map<std::string, std::weak_ptr<CpuCommunicator>>;
     std::shared_ptr<CpuCommunicator> communicator;
     {
-      std::lock_guard<std::mutex> lock(mutex);
+      MutexLock lock(mutex);
       std::weak_ptr<CpuCommunicator>& entry = (*known)[id.bytes.data()];
       communicator = entry.lock();
       if (communicator == nullptr) entry = communicator = std::make_shared<CpuCommunicator>();
     }
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       communicator_ = communicator;
       rank_ = rank;
     }
@@ -179,27 +179,27 @@ class CpuRankDevice : public RankDevice {
   }
   // As NCCL, which frees memory of the GPU: it waits for what is on the stream that computes.
   void Abort(const Status& reason) override {
-    std::promise<void> computed;
-    computed_.Add([&computed] { computed.set_value(); });
-    computed.get_future().wait();
-    std::lock_guard<std::mutex> lock(mutex_);
+    const auto computed = std::make_shared<CpuEvent>();
+    Put(&computed_, [computed] { computed->Reach(); });
+    computed->Wait();
+    MutexLock lock(mutex_);
     failure_ = reason;
     if (communicator_ != nullptr) communicator_->Abort(rank_, reason);
   }
   Status Finish() override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     communicator_ = nullptr;
     ++finished_;
     return OkStatus();
   }
   int finished() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return finished_;
   }
 
   // How often AllReduce was called.
   int all_reduces() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return all_reduces_;
   }
 
@@ -207,18 +207,22 @@ class CpuRankDevice : public RankDevice {
   // gives the device something to do returns. What it has been given goes on.
   void BeBusy(bool is_busy) {
     {
-      std::lock_guard<std::mutex> lock(busy_mutex_);
+      MutexLock lock(busy_mutex_);
       is_busy_ = is_busy;
     }
-    free_.notify_all();
+    free_.NotifyAll();
   }
 
+  // Before it is used: `delay` is called at the begin of each call and of each piece of work, on
+  // the thread that is to wait.
+  void Delay(std::function<void()> delay) { delay_ = std::move(delay); }
+
   // Puts work on the stream that computes inputs.
-  void Compute(std::function<void()> work) { computed_.Add(std::move(work)); }
+  void Compute(std::function<void()> work) { Put(&computed_, std::move(work)); }
 
   Status WhenComputed(CudaStreamHandle, Done done) override {
-    WaitUntilFree();
-    computed_.Add([done = std::move(done)] { done(OkStatus()); });
+    BeginCall();
+    Put(&computed_, [done = std::move(done)] { done(OkStatus()); });
     return OkStatus();
   }
   Status StartAfter(CudaStreamHandle) override { return OkStatus(); }
@@ -226,15 +230,15 @@ class CpuRankDevice : public RankDevice {
     return RecordOn(&computed_, event);
   }
   Status StartAfterEvent(const DeviceEvent& event) override {
-    WaitUntilFree();
-    collectives_.Add([event] { static_cast<CpuEvent*>(event.get())->Wait(); });
+    BeginCall();
+    Put(&collectives_, [event] { static_cast<CpuEvent*>(event.get())->Wait(); });
     return OkStatus();
   }
   Status RecordEnd(DeviceEvent* event) override { return RecordOn(&collectives_, event); }
   Status AllReduce(const std::vector<Reduction>& reductions, Done done) override {
-    WaitUntilFree();
+    BeginCall();
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       ++all_reduces_;
     }
     std::vector<CpuCommunicator::Call> calls;
@@ -249,17 +253,19 @@ class CpuRankDevice : public RankDevice {
     return Launch({{'b', span, NcclOperation::kSum, root, 1}}, std::move(done));
   }
   Status StartCopiesAfterEvent(const DeviceEvent& event) override {
-    WaitUntilFree();
-    to_host_.Add([event] { static_cast<CpuEvent*>(event.get())->Wait(); });
+    BeginCall();
+    Put(&to_host_, [event] { static_cast<CpuEvent*>(event.get())->Wait(); });
     return OkStatus();
   }
   bool StreamsWaitForHost() override { return streams_wait_; }
   // The stream that computes is the only one that waits here.
   Status CopyWhenArrived(CudaStreamHandle, const ArrivalWord* word, uint32_t value,
                          const void* from, void* to, size_t bytes) override {
-    WaitUntilFree();
-    computed_.Add([=, communicator = communicator()] {
-      while (!HasReached(*word, value)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    BeginCall();
+    Put(&computed_, [=, communicator = communicator()] {
+      for (int64_t nanos = 100'000; !HasReached(*word, value);
+           nanos = std::min(2 * nanos, kLongestPollNanos))
+        SleepFor(nanos);
       if (communicator != nullptr) communicator->Synchronize();
       std::memcpy(to, from, bytes);
     });
@@ -275,8 +281,8 @@ class CpuRankDevice : public RankDevice {
     return encodes_ && form.codec == CodecId::kInt8;
   }
   Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) override {
-    WaitUntilFree();
-    to_host_.Add([=, done = std::move(done)] {
+    BeginCall();
+    Put(&to_host_, [=, done = std::move(done)] {
       auto* next = static_cast<uint8_t*>(to);
       for (const DevicePart& part : parts) {
         const DeviceForm& form = part.form;
@@ -296,8 +302,8 @@ class CpuRankDevice : public RankDevice {
   }
   Status DecodeToDevice(const std::vector<ArrivedPart>& parts, Done done) override {
     ++decode_calls_;
-    WaitUntilFree();
-    to_device_.Add([=, done = std::move(done)] {
+    BeginCall();
+    Put(&to_device_, [=, done = std::move(done)] {
       for (const ArrivedPart& part : parts) {
         const DeviceForm& form = part.form;
         if (form.codec == CodecId::kRaw) {
@@ -322,8 +328,8 @@ class CpuRankDevice : public RankDevice {
   // That have begun.
   uint64_t decode_calls() const { return decode_calls_; }
   Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override {
-    WaitUntilFree();
-    collectives_.Add([spans, done = std::move(done)] {
+    BeginCall();
+    Put(&collectives_, [spans, done = std::move(done)] {
       for (const DeviceSpan& span : spans) {
         if (span.to != span.from) std::memcpy(span.to, span.from, span.bytes());
       }
@@ -341,24 +347,34 @@ class CpuRankDevice : public RankDevice {
 
  private:
   std::shared_ptr<CpuCommunicator> communicator() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return communicator_;
   }
+  void BeginCall() {
+    WaitUntilFree();
+    if (delay_) delay_();
+  }
+  void Put(WorkThreads* stream, std::function<void()> work) {
+    stream->Add([this, work = std::move(work)] {
+      if (delay_) delay_();
+      work();
+    });
+  }
   void WaitUntilFree() {
-    std::unique_lock<std::mutex> lock(busy_mutex_);
-    free_.wait(lock, [this] { return !is_busy_; });
+    MutexLock lock(busy_mutex_);
+    while (is_busy_) free_.Wait(busy_mutex_);
   }
   Status Launch(std::vector<CpuCommunicator::Call> calls, Done done) {
-    WaitUntilFree();
+    BeginCall();
     std::shared_ptr<CpuCommunicator> communicator;
     int32_t rank = 0;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (!failure_.ok()) return failure_;
       communicator = communicator_;
       rank = rank_;
     }
-    collectives_.Add([=, done = std::move(done)] {
+    Put(&collectives_, [=, done = std::move(done)] {
       Status status;
       for (const CpuCommunicator::Call& call : calls) {
         if (status.ok()) status = communicator->Run(rank, call);
@@ -368,15 +384,15 @@ class CpuRankDevice : public RankDevice {
     return OkStatus();
   }
   Status RecordOn(WorkThreads* stream, DeviceEvent* event) {
-    WaitUntilFree();
+    BeginCall();
     const auto made = std::make_shared<CpuEvent>();
-    stream->Add([made] { made->Reach(); });
+    Put(stream, [made] { made->Reach(); });
     *event = made;
     return OkStatus();
   }
   Status Copy(WorkThreads* stream, const void* from, void* to, size_t bytes, Done done) {
-    WaitUntilFree();
-    stream->Add([=, done = std::move(done)] {
+    BeginCall();
+    Put(stream, [=, done = std::move(done)] {
       if (to != from) std::memcpy(to, from, bytes);
       done(OkStatus());
     });
@@ -384,15 +400,16 @@ class CpuRankDevice : public RankDevice {
   }
 
   std::shared_ptr<PinnedPool> pool_;
+  std::function<void()> delay_;  // null: none
   bool encodes_ = true;
   bool streams_wait_ = true;
   std::atomic<uint64_t> encoded_parts_{0};
   std::atomic<uint64_t> decoded_parts_{0};
   std::atomic<uint64_t> decode_calls_{0};
-  std::mutex busy_mutex_;  // guards is_busy_
-  std::condition_variable free_;
+  Mutex busy_mutex_;  // guards is_busy_
+  CondVar free_;
   bool is_busy_ = false;
-  std::mutex mutex_;  // guards these
+  Mutex mutex_;  // guards these
   std::shared_ptr<CpuCommunicator> communicator_;
   int32_t rank_ = 0;
   Status failure_;

@@ -22,7 +22,8 @@ Exchange::Exchange(PartedExchangeRequest parted)
     : request(std::move(static_cast<ExchangeTerms&>(parted))),
       by_parts(true),
       placed(std::move(parted.placed)),
-      is_awaited_elsewhere(parted.is_awaited_elsewhere) {}
+      is_awaited_elsewhere(parted.is_awaited_elsewhere),
+      training(parted.training) {}
 
 void Exchange::Begin(uint64_t of_round, int64_t now_ns) {
   round = of_round;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -88,6 +89,10 @@ struct PartedExchangeRequest : ExchangeTerms {
 
   // What waits for the result does so where the engine cannot see it: on a GPU's stream.
   bool is_awaited_elsewhere = false;
+
+  // Worker::training() as the caller was given it, which may have been long before. In a later one
+  // the tensor is no part of any round.
+  std::optional<uint64_t> training;
 };
 
 // One part of an exchange by parts.

@@ -43,6 +43,9 @@ Status Exchanges::Begin(const std::shared_ptr<Exchange>& exchange, uint64_t star
   ExchangeTerms& terms = exchange->request;
   TellLeft(effects);
   Key& key = keys_->FindOrAdd(terms.tensor.name);
+  if (exchange->training.has_value() && *exchange->training < key.training)
+    return Cancelled("tensor \"" + key.name +
+                     "\": the worker has left the training to which it belongs");
   BYTEPS_RETURN_IF_ERROR(CheckMayBegin(key, terms.tensor));
   if (key.next_round % kRoundsOfTraining < start_step) terms.tensor.codec.clear();
   transmission_->SetPriority(exchange.get(), &key.number);
@@ -199,9 +202,11 @@ void Exchanges::GiveUpRounds(const std::vector<std::string>& names, const std::s
 void Exchanges::Leave(const std::vector<std::string>& names, uint64_t trainings,
                       const std::string& reason) {
   if (options_.is_alone || !lifecycle_.is_running()) return;
+  training_ = std::max(training_, trainings);
   for (const std::string& name : names) {
     Key& key = keys_->FindOrAdd(name);
     key.next_round = std::max(key.next_round, trainings * kRoundsOfTraining);
+    key.training = std::max(key.training, trainings);
     key.has_failed = key.has_failed || key.live == nullptr;
     if (key.next_round > 0) left_[name] = reason;
   }

@@ -97,6 +97,8 @@ class Exchanges {
   // name.
   void Leave(const std::vector<std::string>& names, uint64_t trainings, const std::string& reason);
   void TellLeft(Effects* effects);
+  // How many trainings there have been, as Leave says.
+  uint64_t training() const { return training_; }
   // The next round of each of these begins a store anew (base/store_rounds.h). All workers call it
   // between two exchanges of the same names.
   void BeginStores(const std::vector<std::string>& names);
@@ -130,6 +132,7 @@ class Exchanges {
   Transmission* const transmission_;
   const Options options_;
   bool is_paused_ = false;
+  uint64_t training_ = 0;
   std::map<std::string, std::string> left_;  // reasons, by the tensors of which TellLeft is to tell
   StepMeter step_meter_;
   EndedExchange last_ended_;

@@ -65,6 +65,7 @@ class KeyTable {
     std::string name;
     std::vector<Variant> variants;
     uint64_t next_round = 0;
+    uint64_t training = 0;           // before which nothing begins: Exchanges::Leave
     int32_t number = 0;              // see LearnedOrder; 0: not used yet
     std::shared_ptr<Exchange> live;  // at most one round is outstanding (protocol rule 10)
     bool has_failed = false;         // here, in the round before `next_round`, if that has ended

@@ -211,6 +211,30 @@ TEST_F(WithdrawalsTest, OfATrainingEndTheRoundInFlight) {
   EXPECT_EQ(next->round, kRoundsOfTraining);
 }
 
+// A stream's turn comes late: it must not be summed with what the next training exchanges.
+TEST_F(WithdrawalsTest, WhatWasGivenInATrainingDoesNotBeginAfterIt) {
+  Finish(worker_.Placed("a"), OkStatus());
+  const auto given = [](const std::string& name, uint64_t training) {
+    PartedExchangeRequest request;
+    request.tensor = StateUnderTest::Tensor(name);
+    request.training = training;
+    return std::make_shared<Exchange>(std::move(request));
+  };
+  const auto begin = [&](const std::shared_ptr<Exchange>& exchange) {
+    Status status;
+    worker_.Do(
+        [&](Effects* effects) { status = worker_.state.exchanges.Begin(exchange, 0, effects); });
+    return status.code();
+  };
+  const uint64_t training = worker_.state.exchanges.training();
+  worker_.state.exchanges.Leave({"a"}, training + 1, kReason);
+  EXPECT_EQ(begin(given("a", training)), StatusCode::kCancelled);
+  EXPECT_EQ(begin(given("other", training)), StatusCode::kOk);
+  const auto next = given("a", worker_.state.exchanges.training());
+  EXPECT_EQ(begin(next), StatusCode::kOk);
+  EXPECT_EQ(next->round, kRoundsOfTraining);
+}
+
 // Nothing was exchanged.
 TEST_F(WithdrawalsTest, DoNotCountAsExchanges) {
   GiveUp();

@@ -1,0 +1,52 @@
+// Which seeds a test of the simulation runs, and what comes of them.
+//
+//     BYTEPS_SIMULATION_SEED=N     this one only, and all that happens is printed
+//     BYTEPS_SIMULATION_FIRST=N    from this one on; 1 by default
+//     BYTEPS_SIMULATION_SEEDS=N    so many
+#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SEEDS_H_
+#define TF_BYTEPS_CC_SIMULATION_TESTING_SEEDS_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "cc/simulation/testing/simulated_job.h"
+
+namespace byteps {
+
+inline constexpr uint64_t kEverydaySeeds = 500;
+
+inline uint64_t Given(const char* variable, uint64_t otherwise) {
+  const char* const given = std::getenv(variable);
+  return given == nullptr ? otherwise : std::stoull(given);
+}
+
+// Each seed that fails is a failure of the test; the first one is printed with the end of its log.
+// Returns the sums of all outcomes, and whether they are those of all the everyday seeds.
+inline bool RunSeeds(Programs programs, SimulationOutcome* all) {
+  if (const uint64_t seed = Given("BYTEPS_SIMULATION_SEED", 0)) {
+    const SimulationOutcome outcome = Simulate(seed, nullptr, /*keeps_log=*/true, programs);
+    for (const std::string& line : outcome.log) std::cout << line << "\n";
+    EXPECT_EQ(outcome.failure, "");
+    return false;
+  }
+  const uint64_t first = Given("BYTEPS_SIMULATION_FIRST", 1);
+  const uint64_t seeds = Given("BYTEPS_SIMULATION_SEEDS", kEverydaySeeds);
+  uint64_t failed = 0;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    const SimulationOutcome outcome = Simulate(seed, nullptr, /*keeps_log=*/false, programs);
+    all->Add(outcome);
+    if (outcome.failure.empty()) continue;
+    ADD_FAILURE() << "seed " << seed << ": " << outcome.failure;
+    if (++failed == 1) std::cout << Replay(seed, nullptr, 200, programs) << std::flush;
+  }
+  std::cout << seeds << " seeds from " << first << " on, " << failed
+            << " failed: " << all->ToString() << std::endl;
+  return first == 1 && seeds >= kEverydaySeeds;
+}
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SEEDS_H_
