@@ -132,7 +132,9 @@ ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::Remain
 
 ffi::Error Run(ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
-ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
+ffi::Error Barrier(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) {
+  return ffi::Error::Success();
+}
 
 // Makes the stream wait for the exchange that was begun with this name and memory, if it has not
 // ended. `last` is what the stream has been made to wait for just now.
@@ -209,7 +211,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_start_on_cuda, byteps::Start,
                                   .RemainingArgs()
                                   .RemainingRets());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    byteps_gate_on_cuda, byteps::Gate,
+    byteps_barrier_on_cuda, byteps::Barrier,
     byteps::ffi::Ffi::Bind().RemainingArgs().Ret<byteps::ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_done_on_cuda, byteps::Done,
                               byteps::ffi::Ffi::Bind()

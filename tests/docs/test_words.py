@@ -29,6 +29,7 @@ _OLD = {
     r"\bk?Patience\b": "timeout",
     r"\bTakeBack\b|\btake_back\b|\bServerBack\b": "readmit",
     r"\bCompanion\b|\bWorkerCompanion\b": "listener",
+    r"\bk?GateCall\b|\bbyteps_gate|custom_calls\.GATE": "barrier",
 }
 _FOLDERS = "cc docs tf_byteps tests benchmarks examples tools".split()
 _SUFFIXES = (".py", ".pyi", ".md", ".h", ".cc", ".cu", ".sh")
