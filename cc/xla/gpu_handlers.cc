@@ -138,8 +138,8 @@ ffi::Error Barrier(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) {
 
 // Makes the stream wait for the exchange that was begun with this name and memory, if it has not
 // ended. `last` is what the stream has been made to wait for just now.
-Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void* input,
-                    DeviceEvent* last) {
+Status MakeStreamWait(CudaStreamHandle stream, const std::string& name, const void* input,
+                      DeviceEvent* last) {
   const StreamExchangePointer exchange = AllBegun().Claim(name, input);
   if (exchange == nullptr) {
     return Internal("tensor \"" + name +
@@ -160,7 +160,7 @@ ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::Remaini
   DeviceEvent last;
   for (size_t i = 0; i < names.size(); ++i) {
     const Status status =
-        HoldUpStream(stream, names[i], PlaceOf(*operands.get<ffi::AnyBuffer>(i + 1)), &last);
+        MakeStreamWait(stream, names[i], PlaceOf(*operands.get<ffi::AnyBuffer>(i + 1)), &last);
     if (status.ok()) continue;
     // No done will come for what else the stream's programs have begun, and XLA will free their
     // memory.
