@@ -114,11 +114,16 @@ def test_bpstop_has_the_columns_where_there_is_something_to_show():
 
 def test_the_summary_has_rounds_and_staleness():
     summaries = ExitSummaries()
-    told = {**dict.fromkeys(exit_summary.COUNTED, 0), "paths": []}
-    told |= {"outer_rounds": 12, "saved_bytes": 3e6, "asynchronous_steps": 10, "stale_changes": 15}
+    reported = {**dict.fromkeys(exit_summary.COUNTED, 0), "paths": []}
+    reported |= {
+        "outer_rounds": 12,
+        "saved_bytes": 3e6,
+        "asynchronous_steps": 10,
+        "stale_changes": 15,
+    }
     path = summaries.variables["BYTEPS_SUMMARY_FILE"]
     for rank in range(2):
-        exit_summary.tell(path, rank, exit_summary.counts(told), None)
+        exit_summary.report(path, rank, exit_summary.counts(reported), None)
     said = summaries.text(2)
     summaries.close()
     assert "; 12 outer rounds, 3.0 MB saved; mean staleness 1.5" in said
