@@ -80,6 +80,14 @@ def test_one_warning_if_workers_drift_apart(group):
         assert divergence > 1
 
 
+def test_nothing_of_a_session_is_left_for_the_next():
+    step_counters.end_round(fragment=2, begin=10, end=20, divergence=0.5)
+    assert step_counters.read()["outer_rounds"] == 1
+    step_counters.reset()
+    assert step_counters.take_rounds() == []
+    assert set(step_counters.read().values()) == {0}
+
+
 def test_steady_or_falling_divergence_is_no_warning(caplog):
     growth = step_counters.Growth()
     for divergence in [0.1] * 20 + [0.1, 0.3, 0.2, 0.4, 0.3, 0.5, 0.4, 0.6]:

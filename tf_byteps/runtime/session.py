@@ -160,9 +160,9 @@ class Session:
         """Says goodbye, then waits for those that need what this process hosts."""
         deadline = time.monotonic() + self.config.shutdown_timeout
         reported = exit_summary.counts(_engine.worker_counters())
-        step_counters.reset()
         _engine.stop_worker()
         self._end_timeline()
+        step_counters.reset()
         if self.config.summary_file and reported:
             exit_summary.report(self.config.summary_file, self.rank, reported, self.config.timeline)
         if self.metrics is not None:
