@@ -42,9 +42,9 @@ struct StreamExchange {
   bool ended = false;
   Status status;
   bool is_submitted = false;
-  DeviceEvent end;          // null: there is none yet that the stream could wait for
+  DeviceEvent end;             // null: there is none yet that the stream could wait for
   bool is_waited_for = false;  // the stream has been made to wait for it
-  bool is_let_go = false;   // no stream will wait for it
+  bool is_let_go = false;      // no stream will wait for it
 };
 using StreamExchangePointer = std::shared_ptr<StreamExchange>;
 
