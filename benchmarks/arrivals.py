@@ -9,18 +9,17 @@ is the end also if all others were late.
     python -m benchmarks.arrivals
 """
 
-import argparse
 import collections
 import dataclasses
 import statistics
-import sys
 import tempfile
 
-from benchmarks import report
+from absl import flags
+
+from benchmarks import options, report
 from benchmarks.jobs import Job
 from benchmarks.measure import Runs
 from benchmarks.report import Row
-from benchmarks.sessions import BenchmarkError
 from tf_byteps import timeline
 
 LATE_GRADIENTS = 2  # the first layer's own
@@ -121,17 +120,11 @@ def run(cases=(*CASES, COMPARISON)):
     return rows[::2] + rows[1::2]  # one figure after the other
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.arrivals", description=__doc__)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    given = parser.parse_args(arguments)
-    cases = [case for case in (*CASES, COMPARISON) if given.only in ": ".join(case)]
-    try:
-        rows = run(cases)
-    except BenchmarkError as error:
-        raise SystemExit(f"error: {error}") from None
-    return 0 if report.publish("arrivals", "Exchange beside computation", rows) else 1
+def main():
+    cases = [case for case in (*CASES, COMPARISON) if flags.FLAGS.only in ": ".join(case)]
+    return report.publish("arrivals", "Exchange beside computation", run(cases))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    flags.DEFINE_string("only", "", "cases whose name contains this")
+    options.run(main)

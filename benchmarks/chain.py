@@ -3,16 +3,14 @@
 python -m benchmarks.chain
 """
 
-import argparse
-import sys
+from absl import flags
 
-from benchmarks import native, report
+from benchmarks import native, options, report
 from benchmarks.jobs import Job
 from benchmarks.loopback import duration
 from benchmarks.measure import interleaved, ratios
 from benchmarks.models import FLOAT_BYTES
 from benchmarks.report import Row
-from benchmarks.sessions import BenchmarkError
 
 _LENGTH = 200
 _BYTES = 4096
@@ -63,17 +61,12 @@ def run(rounds, workers=2, servers=1, settings=None):
     ]
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chain", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--servers", type=int, default=1, help="0: the workers host servers")
-    given = parser.parse_args(arguments)
-    try:
-        rows = run(given.rounds, servers=given.servers)
-    except BenchmarkError as error:
-        raise SystemExit(f"error: {error}") from None
-    return 0 if report.publish("chain", "Chain of small exchanges", rows) else 1
+def main():
+    rows = run(flags.FLAGS.rounds, servers=flags.FLAGS.servers)
+    return report.publish("chain", "Chain of small exchanges", rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    flags.DEFINE_integer("rounds", 9, "turns of each competitor", lower_bound=1)
+    flags.DEFINE_integer("servers", 1, "0: the workers host servers", lower_bound=0)
+    options.run(main)

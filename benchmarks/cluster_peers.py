@@ -6,19 +6,18 @@ live beside tf_byteps's on the same emulated hosts, and take turns.
     python -m benchmarks.cluster_peers --workers 4
 """
 
-import argparse
 import contextlib
-import sys
 import tempfile
 
-from benchmarks import peers, report
+from absl import flags
+
+from benchmarks import options, peers, report
 from benchmarks.cluster import EmulatedCluster, why_unavailable
 from benchmarks.jobs import Job
 from benchmarks.loopback import duration
 from benchmarks.measure import Runs, interleaved
 from benchmarks.models import FLOAT_BYTES
 from benchmarks.report import Row
-from benchmarks.sessions import BenchmarkError
 from benchmarks.steps import mirrored_session
 
 _BYTES = 64 * 2**20
@@ -77,18 +76,13 @@ def run(rounds, workers=4, gigabits=1.0):
     return rows
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster_peers", description=__doc__)
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--gigabits", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args(arguments)
-    try:
-        rows = run(given.rounds, given.workers, given.gigabits)
-    except BenchmarkError as error:
-        raise SystemExit(f"error: {error}") from None
-    return 0 if report.publish("cluster_peers", "Peers in an emulated cluster", rows) else 1
+def main():
+    rows = run(flags.FLAGS.rounds, flags.FLAGS.workers, flags.FLAGS.gigabits)
+    return report.publish("cluster_peers", "Peers in an emulated cluster", rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    flags.DEFINE_integer("workers", 4, "hosts with a worker each", lower_bound=1)
+    flags.DEFINE_float("gigabits", 1.0, "Gbit/s of each NIC, each way")
+    flags.DEFINE_integer("rounds", 5, "turns of each competitor", lower_bound=1)
+    options.run(main)

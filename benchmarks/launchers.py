@@ -10,7 +10,6 @@ mpirun and Ray are measured where they are installed. Ray's cluster runs already
 Ray itself takes is measured, too: as many actors that do nothing.
 """
 
-import argparse
 import contextlib
 import importlib.util
 import os
@@ -21,7 +20,9 @@ import sys
 import tempfile
 import time
 
-from benchmarks import report
+from absl import flags
+
+from benchmarks import options, report
 from benchmarks.jobs import environment
 from benchmarks.measure import Runs, interleaved, ratios
 from benchmarks.report import Row
@@ -156,20 +157,17 @@ def _time(build, workers, **variables):
         return max(steps) - begin
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.launchers", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--step", choices=("exchange", "keras"), default="exchange")
-    parser.add_argument("--without-ray", action="store_true", help="its cluster takes a GB")
-    given = parser.parse_args(arguments)
-    try:
-        rows = run(given.workers, given.rounds, given.step, not given.without_ray)
-    except BenchmarkError as error:
-        raise SystemExit(f"error: {error}") from None
-    title = "From a launcher's command to the first step"
-    return 0 if report.publish(f"launchers_{given.step}", title, rows) else 1
+def main():
+    given = flags.FLAGS
+    rows = run(given.workers, given.rounds, given.step, not given["without-ray"].value)
+    return report.publish(
+        f"launchers_{given.step}", "From a launcher's command to the first step", rows
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    flags.DEFINE_integer("rounds", 5, "starts by each launcher", lower_bound=1)
+    flags.DEFINE_integer("workers", 4, "of each job", lower_bound=1)
+    flags.DEFINE_enum("step", "exchange", ["exchange", "keras"], "what a worker does")
+    flags.DEFINE_bool("without-ray", False, "its cluster takes a GB")
+    options.run(main)

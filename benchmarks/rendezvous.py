@@ -6,7 +6,6 @@ The scheduler is a process of its own, the participants are threads of this one,
 secret. Each participant is a worker that hosts a server, on a host of its own, but no engine runs.
 """
 
-import argparse
 import concurrent.futures
 import gc
 import json
@@ -17,11 +16,17 @@ import sys
 import threading
 import time
 
+from absl import flags
+
+from benchmarks import options
 from tf_byteps.config import Config
 from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.messages import Address
 from tf_byteps.rendezvous.scheduler import Scheduler
 from tf_byteps.rendezvous.secret import new_secret
+
+_PARTICIPANTS = flags.DEFINE_integer("participants", 1024, "processes", lower_bound=1)
+_SCHEDULER = flags.DEFINE_integer("scheduler", 0, "internal: be the scheduler of so many")
 
 _STACK_BYTES = 256 << 10
 
@@ -88,15 +93,13 @@ def _run_scheduler(participants):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rendezvous")
-    parser.add_argument("--participants", type=int, default=1024)
-    parser.add_argument("--scheduler", type=int, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.scheduler:
-        return _run_scheduler(arguments.scheduler)
-    for name, seconds in measure(arguments.participants).items():
-        print(f"{name:18} {seconds:7.2f} s")
+    if _SCHEDULER.value:
+        _run_scheduler(_SCHEDULER.value)
+    else:
+        for name, seconds in measure(_PARTICIPANTS.value).items():
+            print(f"{name:18} {seconds:7.2f} s")
+    return True
 
 
 if __name__ == "__main__":
-    main()
+    options.run(main)

@@ -8,7 +8,6 @@ step that applies a gradient of some rows of a table. The step is a `tf.function
 compile, as Keras has it on a CPU.
 """
 
-import argparse
 import os
 import statistics
 import time
@@ -18,8 +17,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import flags
 
+from benchmarks import options
 from tf_byteps.keras import optimizers
+
+_TABLE_ROWS = flags.DEFINE_integer("table-rows", 500_000, "of the table", lower_bound=1)
+_WIDTH = flags.DEFINE_integer("width", 64, "of a row", lower_bound=1)
+_ROWS = flags.DEFINE_integer("rows", 2_000, "of a step's gradient", lower_bound=1)
+_TURNS = flags.DEFINE_integer("turns", 7, "steps of each optimizer", lower_bound=1)
 
 _OPTIMIZERS = {
     "SGD": (keras.optimizers.SGD, optimizers.LazySGD, {}),
@@ -33,10 +39,10 @@ _OPTIMIZERS = {
 }
 
 
-def _step(optimizer, options):
-    table = keras.Variable(np.zeros((options.table_rows, options.width), "float32"))
+def _step(optimizer):
+    table = keras.Variable(np.zeros((_TABLE_ROWS.value, _WIDTH.value), "float32"))
     optimizer.build([table])
-    shape = tf.constant([options.table_rows, options.width])
+    shape = tf.constant([_TABLE_ROWS.value, _WIDTH.value])
 
     @tf.function
     def step(values, indices):
@@ -45,13 +51,13 @@ def _step(optimizer, options):
     return step
 
 
-def _milliseconds(steps, options):
+def _milliseconds(steps):
     """The median of each step's time; the steps take turns."""
     random = np.random.default_rng(0)
     times = [[] for _ in steps]
-    for turn in range(options.turns + 1):
-        indices = tf.constant(random.choice(options.table_rows, options.rows, replace=False))
-        values = tf.constant(random.normal(size=(options.rows, options.width)).astype("float32"))
+    for turn in range(_TURNS.value + 1):
+        indices = tf.constant(random.choice(_TABLE_ROWS.value, _ROWS.value, replace=False))
+        values = tf.constant(random.normal(size=(_ROWS.value, _WIDTH.value)).astype("float32"))
         for step, took in zip(steps, times, strict=True):
             began = time.perf_counter()
             step(values, indices)
@@ -61,22 +67,13 @@ def _milliseconds(steps, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.row_optimizers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--table-rows", type=int, default=500_000)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--rows", type=int, default=2_000, help="of a step's gradient")
-    parser.add_argument("--turns", type=int, default=7)
-    options = parser.parse_args()
     print(f"{'optimizer':<20}{'Keras, ms':>12}{'rows, ms':>12}")
     for name, (whole, of_rows, arguments) in _OPTIMIZERS.items():
-        steps = [_step(make(0.1, **arguments), options) for make in (whole, of_rows)]
-        keras_ms, rows_ms = _milliseconds(steps, options)
+        steps = [_step(make(0.1, **arguments)) for make in (whole, of_rows)]
+        keras_ms, rows_ms = _milliseconds(steps)
         print(f"{name:<20}{keras_ms:>12.1f}{rows_ms:>12.1f}", flush=True)
+    return True
 
 
 if __name__ == "__main__":
-    main()
+    options.run(main)

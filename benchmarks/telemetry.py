@@ -8,16 +8,16 @@ processes of a job is measured, too. A round takes about a minute.
     python -m benchmarks.telemetry --rounds 11
 """
 
-import argparse
 import contextlib
 import pathlib
-import sys
 import tempfile
 import threading
 import time
 import urllib.request
 
-from benchmarks import report
+from absl import flags
+
+from benchmarks import options, report
 from benchmarks.jobs import Job
 from benchmarks.loopback import duration
 from benchmarks.measure import Runs, cpu_seconds, interleaved, ratios
@@ -162,16 +162,10 @@ def run(rounds):
     return rows
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.telemetry", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11)
-    given = parser.parse_args(arguments)
-    try:
-        rows = run(given.rounds)
-    except BenchmarkError as error:
-        raise SystemExit(f"error: {error}") from None
-    return 0 if report.publish("telemetry", "What it costs to be watched", rows) else 1
+def main():
+    return report.publish("telemetry", "What it costs to be watched", run(flags.FLAGS.rounds))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    flags.DEFINE_integer("rounds", 11, "turns of each job", lower_bound=1)
+    options.run(main)

@@ -11,13 +11,13 @@ from tf_byteps.signals import Interrupted, raise_on_signals
 _logger = logging.getLogger("tf_byteps")
 
 
-def run(role: str, work: Callable[[Config], str], is_told: bool = False) -> int:
+def run(role: str, work: Callable[[Config], str], is_reported: bool = False) -> int:
     """Runs this process in a role, configured by environment variables. Errors go to the log.
 
     Args:
         role: the role if `DMLC_ROLE` names none.
         work: a function of the `Config` that returns "", or a sentence about who was lost.
-        is_told: who has started this process tells the user of a loss.
+        is_reported: who has started this process reports a loss to the user.
 
     Returns:
         The process's exit code: 1 if it could not do its work or somebody was lost, else 0, also
@@ -36,6 +36,6 @@ def run(role: str, work: Callable[[Config], str], is_told: bool = False) -> int:
         _logger.error("%s", error)
         return 1
     if failure:
-        level = logging.INFO if is_told else logging.ERROR
+        level = logging.INFO if is_reported else logging.ERROR
         _logger.log(level, "the job has failed: %s", failure, extra=logs.event("job_failed"))
     return 1 if failure else 0

@@ -26,11 +26,8 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "(self, callbacks=None, add_history=None, add_progbar=None, model=None, **params)",
     ),
     "CallbackList._on_train_batch_end": ("(self, batch, logs=None)",),
-    "CallbackList.on_epoch_end": ("(self, epoch, logs=None)",),
-    "CallbackList.on_test_begin": ("(self, logs=None)",),
     "CallbackList.on_train_batch_begin": ("(self, batch, logs=None)",),
     "CallbackList.on_train_batch_end": ("(self, batch, logs=None)",),
-    "CallbackList.on_train_begin": ("(self, logs=None)",),
     "ConcreteFunction._trackable_children": ("(self, save_type=None, **kwargs)",),
     "Dense._float8_call": ("(self, inputs, training=None)",),
     "EinsumDense._float8_call": ("(self, inputs, training=None)",),
@@ -157,10 +154,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "ops.cond.cond": (
         "(pred, true_fn=None, false_fn=None, strict=None, name=None, fn1=None, fn2=None)",
     ),
-    "ops.nn_impl_distribute.compute_average_loss": (
-        "(per_example_loss, sample_weight=None, global_batch_size=None)",
-    ),
-    "ops.nn_impl_distribute.scale_regularization_loss": ("(regularization_loss)",),
     "ops.save_op._save": (
         "(input_dataset, path, compression=None, shard_func=None, checkpoint_args=None)",
     ),

@@ -69,9 +69,10 @@ def read() -> Mapping[str, float]:
 
 
 def reset() -> None:
-    """A session has ended."""
+    """A session has ended, and so has its timeline."""
     with _lock:
         _values.update(dict.fromkeys(_values, 0))
+    _rounds.clear()
 
 
 class Growth:

@@ -45,7 +45,7 @@ std::vector<std::string> FuzzSeeds() {
            StallAnswer{1, 1, {1}, "waits"},
            StallNotice{0, "worker 0 waits"},
            LinkReport{125000000, 30000, 17000000000},
-           HoldRounds{},
+           PauseRounds{},
            RoundsHeld{{{entry.key, 3}}},
            Retune{1 << 20, 1 << 19, {{entry, 4}}},
            ArrivalReport{{{1, {5, 0, 100, 20, 60}}}},

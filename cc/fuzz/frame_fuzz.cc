@@ -9,7 +9,7 @@ namespace byteps {
 std::vector<std::string> FuzzSeeds() {
   std::vector<std::string> seeds;
   for (const FrameType type : {FrameType::kPush, FrameType::kReply, FrameType::kCredit,
-                               FrameType::kControl, FrameType::kWanted, FrameType::kMemoryRead,
+                               FrameType::kControl, FrameType::kRequested, FrameType::kMemoryRead,
                                FrameType::kPing, FrameType::kPong, FrameType::kMore}) {
     FrameHeader header;
     header.type = type;

@@ -125,7 +125,7 @@ TEST(ScaleTest, AsksEachWorkerOnceForEachPartAndRound) {
     ManyWorkers workers(count);
     for (uint64_t round = 0; round < kRounds; ++round) workers.Push(round);
     EXPECT_EQ(workers.sent(FrameType::kReply), uint64_t{kRounds} * count);
-    EXPECT_EQ(workers.sent(FrameType::kWanted), uint64_t{kRounds} * (count - 1));
+    EXPECT_EQ(workers.sent(FrameType::kRequested), uint64_t{kRounds} * (count - 1));
   }
 }
 

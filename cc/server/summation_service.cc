@@ -132,7 +132,7 @@ void SummationService::EndPush(ConnectionContext* context) {
 // same with any number of workers (protocol rule 30).
 void SummationService::AskFor(const FrameHeader& pushed, const std::vector<int32_t>& lacking) {
   OutgoingFrame frame;
-  frame.header.type = FrameType::kWanted;
+  frame.header.type = FrameType::kRequested;
   frame.header.epoch = options_.epoch;
   frame.header.key = pushed.key;
   frame.header.part = pushed.part;

@@ -345,7 +345,7 @@ TEST(SummationServiceTest, AsksWorkersForWhatOthersHavePushedWhereALinkIdles) {
   EXPECT_TRUE(workers.connections[2]->TakeSent().empty()) << "a reply is in flight to it";
   const std::vector<SentFrame> sent = workers.connections[1]->TakeSent();
   ASSERT_EQ(sent.size(), 1u);
-  EXPECT_EQ(sent[0].header.type, FrameType::kWanted);
+  EXPECT_EQ(sent[0].header.type, FrameType::kRequested);
   EXPECT_EQ(sent[0].header.key, a.key);
   EXPECT_EQ(sent[0].header.part, 1u);
   EXPECT_EQ(sent[0].header.round, 0u);

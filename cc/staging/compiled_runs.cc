@@ -104,7 +104,7 @@ void* CompiledRuns::AllocateGathered(Exchange* exchange, const TensorDescription
 bool CompiledRuns::Begin(const ExchangePointer& exchange) {
   MutexLock lock(mutex_);
   const auto failure = failures_.find(exchange->run);
-  if (failure != failures_.end() && failure->second.is_told) return false;
+  if (failure != failures_.end() && failure->second.is_reported) return false;
   ++at_work_;
   if (failure == failures_.end()) AwaitDone(exchange);
   return true;
@@ -122,7 +122,7 @@ void CompiledRuns::AwaitDone(const ExchangePointer& exchange) {
 
 // On a thread of the engine.
 void CompiledRuns::End(const ExchangePointer& exchange, const Status& status) {
-  std::vector<std::function<void()>> told;
+  std::vector<std::function<void()>> reports;
   {
     MutexLock lock(mutex_);
     exchange->ended = true;
@@ -133,21 +133,21 @@ void CompiledRuns::End(const ExchangePointer& exchange, const Status& status) {
       if (failures_.count(exchange->run) > 0) {
         failing_.push_back({exchange->run, std::move(use)});
       } else {
-        told.push_back([use = std::move(use), exchange] {
+        reports.push_back([use = std::move(use), exchange] {
           use(OkStatus(), exchange->output.get(), exchange->output_bytes);
         });
       }
     }
     if (at_work_ == 0) {
-      for (auto& [run, use] : failing_) told.push_back(Told(run, std::move(use)));
+      for (auto& [run, use] : failing_) reports.push_back(FailureReport(run, std::move(use)));
       failing_.clear();
     }
   }
-  for (std::function<void()>& tell : told) call_later_(std::move(tell));
+  for (std::function<void()>& report : reports) call_later_(std::move(report));
 }
 
 void CompiledRuns::WhenEnded(uint32_t run, const std::string& name, const void* input, Use use) {
-  std::function<void()> tell;
+  std::function<void()> report;
   {
     MutexLock lock(mutex_);
     ExchangePointer exchange;
@@ -163,9 +163,9 @@ void CompiledRuns::WhenEnded(uint32_t run, const std::string& name, const void* 
         failing_.push_back({run, std::move(use)});
         return;
       }
-      tell = Told(run, std::move(use));
+      report = FailureReport(run, std::move(use));
     } else if (exchange->ended) {
-      tell = [use = std::move(use), exchange] {
+      report = [use = std::move(use), exchange] {
         use(OkStatus(), exchange->output.get(), exchange->output_bytes);
       };
     } else {
@@ -173,13 +173,13 @@ void CompiledRuns::WhenEnded(uint32_t run, const std::string& name, const void* 
       return;
     }
   }
-  tell();
+  report();
 }
 
-std::function<void()> CompiledRuns::Told(uint32_t run, Use use) {
+std::function<void()> CompiledRuns::FailureReport(uint32_t run, Use use) {
   Failure& failure = failures_[run];
   if (failure.reason.ok()) failure.reason = Internal("a run of a compiled program has failed");
-  failure.is_told = true;
+  failure.is_reported = true;
   return [use = std::move(use), reason = failure.reason] { use(reason, nullptr, 0); };
 }
 

@@ -63,7 +63,7 @@ class CompiledRuns {
   using Place = std::pair<std::string, const void*>;
   struct Failure {
     Status reason;
-    bool is_told = false;
+    bool is_reported = false;
   };
 
   void* AllocateGathered(Exchange* exchange, const TensorDescription& tensor, int64_t own_rows,
@@ -73,8 +73,8 @@ class CompiledRuns {
   void AwaitDone(const ExchangePointer& exchange) BYTEPS_REQUIRES(mutex_);
   ExchangePointer Claim(uint32_t run, const Place& place) BYTEPS_REQUIRES(mutex_);
   void Fail(uint32_t run, const Status& reason) BYTEPS_REQUIRES(mutex_);
-  // What tells `use` the failure of its run.
-  std::function<void()> Told(uint32_t run, Use use) BYTEPS_REQUIRES(mutex_);
+  // What reports to `use` the failure of its run.
+  std::function<void()> FailureReport(uint32_t run, Use use) BYTEPS_REQUIRES(mutex_);
 
   const EnqueueFunction enqueue_;
   const CallLater call_later_;

@@ -61,7 +61,7 @@ TEST_P(WaitingStreamsTest, WaitBeforeTheirInputsAreComputed) {
   std::promise<void> computed;
   ComputeUntil(computed.get_future().share());
   const std::vector<std::shared_ptr<Sent>> sent = SendTwenty(5000);
-  HoldUpAll(sent);
+  MakeStreamsWait(sent);
   computed.set_value();
   ExpectSums(sent, 5000);
 }
@@ -100,8 +100,8 @@ TEST_P(WaitingStreamsTest, TheNextRunIsPlacedInTheOrderOfItsStarts) {
   };
   ComputeUntil(first.get_future().share());
   const auto early = send("early"), late = send("late");
-  HoldUpAll(late);
-  HoldUpAll(early);
+  MakeStreamsWait(late);
+  MakeStreamsWait(early);
   const auto early_again = send("early");
   ComputeUntil(last.get_future().share());
   const auto late_again = send("late");
@@ -111,8 +111,8 @@ TEST_P(WaitingStreamsTest, TheNextRunIsPlacedInTheOrderOfItsStarts) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_GE(server_->counters().pushes, before + 6);
   last.set_value();
-  HoldUpAll(early_again);
-  HoldUpAll(late_again);
+  MakeStreamsWait(early_again);
+  MakeStreamsWait(late_again);
   for (const auto& sent : {early, late, early_again, late_again}) {
     for (const std::shared_ptr<Sent>& each : sent) {
       Check(each->Wait());
@@ -133,7 +133,7 @@ TEST_P(WaitingStreamsTest, WhatTheyWaitForComesWhileTheDeviceIsBusy) {
   std::promise<void> first, last;
   ComputeUntil(first.get_future().share());
   const std::vector<std::shared_ptr<Sent>> sent = SendTwenty(5000);
-  HoldUpAll(sent);
+  MakeStreamsWait(sent);
   const std::vector<std::shared_ptr<Sent>> next = SendTwenty(5000);
   ComputeUntil(last.get_future().share());
   set_busy(true);
@@ -141,7 +141,7 @@ TEST_P(WaitingStreamsTest, WhatTheyWaitForComesWhileTheDeviceIsBusy) {
   for (const std::shared_ptr<Sent>& each : sent) Check(each->Wait());
   set_busy(false);
   last.set_value();
-  HoldUpAll(next);
+  MakeStreamsWait(next);
   ExpectSums(next, 5000);
 }
 

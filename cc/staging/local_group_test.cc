@@ -578,13 +578,13 @@ TEST_P(LocalGroupTest, OneHostGathersRowsAlsoNone) {
       auto sent = std::make_shared<Sent>();
       sent->input = mine.NewValues(2 * rows[rank]);
       sent->input->Set(std::vector<float>(2 * rows[rank], rank + 1.0f));
-      std::vector<int64_t> told;
+      std::vector<int64_t> reported;
       ExchangeRequest request;
       request.tensor = tensor;
       request.input = sent->input->pointer();
       request.gather_rows = rows[rank];
       request.allocate_output = [&](const std::vector<int64_t>& all) -> void* {
-        told = all;
+        reported = all;
         sent->output = mine.NewValues(2 * std::accumulate(all.begin(), all.end(), int64_t{0}) + 1);
         return sent->output->pointer();
       };
@@ -592,7 +592,7 @@ TEST_P(LocalGroupTest, OneHostGathersRowsAlsoNone) {
       mine.group->Enqueue(mine.stream_handle(), std::move(request));
       const Status status = sent->Wait();
       ASSERT_TRUE(status.ok()) << status.ToString();
-      EXPECT_EQ(told, rows);
+      EXPECT_EQ(reported, rows);
       std::vector<float> expected;
       for (int from = 0; from < 3; ++from)
         expected.insert(expected.end(), 2 * rows[from], from + 1);

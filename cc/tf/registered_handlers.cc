@@ -12,13 +12,13 @@ using xla::ffi::GetXlaFfiApi;
 
 XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kRunCall, "Host", byteps_run_on_host);
 XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kStartCall, "Host", byteps_start_on_host);
-XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kGateCall, "Host", byteps_gate_on_host);
+XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kBarrierCall, "Host", byteps_barrier_on_host);
 XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kDoneCall, "Host", byteps_done_on_host);
 XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kRankInfoCall, "Host", byteps_rank_info_on_host);
 
 XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kRunCall, "CUDA", byteps_run_on_cuda);
 XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kStartCall, "CUDA", byteps_start_on_cuda);
-XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kGateCall, "CUDA", byteps_gate_on_cuda);
+XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kBarrierCall, "CUDA", byteps_barrier_on_cuda);
 XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kDoneCall, "CUDA", byteps_done_on_cuda);
 XLA_FFI_REGISTER_HANDLER(GetXlaFfiApi(), kRankInfoCall, "CUDA", byteps_rank_info_on_cuda);
 

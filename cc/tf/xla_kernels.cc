@@ -260,11 +260,11 @@ class PushPullAllCompiler : public XlaOpKernel {
         OP_REQUIRES_OK(context, StartGroup(context, groups[i], *compiled, &begun.emplace_back()));
       handles.push_back(begun[i].handle);
     }
-    const XlaOp gate = Call(context, kGateCall, handles, HandleShape(), "{}", {},
-                            CustomCallSchedule::SCHEDULE_NONE);
-    compiled->last = {gate};
+    const XlaOp barrier = Call(context, kBarrierCall, handles, HandleShape(), "{}", {},
+                               CustomCallSchedule::SCHEDULE_NONE);
+    compiled->last = {barrier};
     for (size_t i = 0; i < groups.size(); ++i) {
-      const std::vector<XlaOp> results = End(context, begun[i], gate, compiled.get());
+      const std::vector<XlaOp> results = End(context, begun[i], barrier, compiled.get());
       for (size_t j = 0; j < results.size(); ++j) context->SetOutput(groups[i][j], results[j]);
     }
   }
@@ -398,7 +398,7 @@ class WaitCompiler : public XlaOpKernel {
     tensorflow::core::RefCountPtr<Compiled> compiled;
     OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
     std::vector<XlaOp> operands;
-    OP_REQUIRES_OK(context, AddGates(context, &operands));
+    OP_REQUIRES_OK(context, AddDependencies(context, &operands));
     const auto before = compiled->ends.find(name_);
     if (before != compiled->ends.end()) operands.push_back(before->second);
     const XlaOp taken =
@@ -411,12 +411,12 @@ class WaitCompiler : public XlaOpKernel {
  private:
   // What has been computed when the exchange is waited for: the further inputs. Not between the
   // GPUs of one host, where the sums have come before.
-  static absl::Status AddGates(XlaOpKernelContext* context, std::vector<XlaOp>* operands) {
-    constexpr int kFirstGate = 1;
+  static absl::Status AddDependencies(XlaOpKernelContext* context, std::vector<XlaOp>* operands) {
+    constexpr int kFirstDependency = 1;
     RankInfo place;
     TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
     if (IsByNccl(context, place)) return absl::OkStatus();
-    return AddElements(context, kFirstGate, operands);
+    return AddElements(context, kFirstDependency, operands);
   }
 
   std::string name_;

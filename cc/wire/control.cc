@@ -109,7 +109,7 @@ void Fields(Archive& archive, typename Archive::template Of<LinkReport>& message
 }
 
 template <typename Archive>
-void Fields(Archive&, typename Archive::template Of<HoldRounds>&) {}
+void Fields(Archive&, typename Archive::template Of<PauseRounds>&) {}
 
 template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<RoundsHeld::Tensor>& message) {

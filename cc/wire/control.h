@@ -139,7 +139,7 @@ struct LinkReport {
 };
 
 // coordinator -> worker: begin no round of any tensor before Retune. Answered by RoundsHeld.
-struct HoldRounds {};
+struct PauseRounds {};
 
 // worker -> coordinator: the first round of each tensor that this worker has not begun; of others
 // it is 0.
@@ -278,7 +278,7 @@ struct ServerRejoined {
 
 using ControlMessage =
     std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
-                 JobEnded, Relay, StallQuery, StallAnswer, LinkReport, HoldRounds, RoundsHeld,
+                 JobEnded, Relay, StallQuery, StallAnswer, LinkReport, PauseRounds, RoundsHeld,
                  Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer, ServerLost, PartsHeld,
                  PartsMoved, ResultsHeld, ServerRejoined, StallNotice>;
 

@@ -48,7 +48,7 @@ std::vector<ControlMessage> OneOfEach() {
           StallAnswer{15, 0, {1, 0}, "waits for tensor \"a\""},
           StallNotice{1, "worker 1 waits for tensor \"a\""},
           LinkReport{119000000, 90000, 17000000000},
-          HoldRounds{},
+          PauseRounds{},
           RoundsHeld{{{KeyOfName("a"), 3}, {KeyOfName("b"), 4}}},
           Retune{2400000, 240000, {{SomeEntry("a"), 3}, {SomeEntry("b"), 4}}},
           ArrivalReport{{{3, {7, 1, 2000, 300, 900}}, {0, {7, 0, 0, 0, 0}}}},

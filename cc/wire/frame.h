@@ -26,7 +26,7 @@ enum class FrameType : uint8_t {
   kControl = 4,  // to or from the coordinator: one message of wire/control.h as the payload
   // server -> worker: others have pushed the part, and there is nothing to reply to this worker. To
   // push it next lets sums flow.
-  kWanted = 5,
+  kRequested = 5,
 
   // Between the two Vans of a connection, never given to a handler (van/tcp/peer_memory.h,
   // van/rdma/queue_pair.h).

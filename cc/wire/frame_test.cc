@@ -94,7 +94,7 @@ TEST(FrameTest, RefusesUnknownTypeCodecStatusAndPlace) {
 
 TEST(FrameTest, OnlyDataLiesInTheSendersMemory) {
   for (const FrameType type :
-       {FrameType::kCredit, FrameType::kControl, FrameType::kWanted, FrameType::kMemoryRead}) {
+       {FrameType::kCredit, FrameType::kControl, FrameType::kRequested, FrameType::kMemoryRead}) {
     FrameHeader header;
     header.type = type;
     FrameHeader decoded;
@@ -127,7 +127,7 @@ TEST(FrameTest, RefusesPayloadsBeyondTheLimitOfTheirType) {
         Limit{FrameType::kMore, StatusCode::kOk, kPieceBytes},
         Limit{FrameType::kMore, StatusCode::kOk, kMemoryPieceBytes, PayloadLocation::kSenderMemory},
         Limit{FrameType::kCredit, StatusCode::kOk, 0},
-        Limit{FrameType::kWanted, StatusCode::kOk, 0}}) {
+        Limit{FrameType::kRequested, StatusCode::kOk, 0}}) {
     FrameHeader header;
     header.type = limit.type;
     header.status = limit.status;

@@ -28,8 +28,8 @@ void Worker::OnControl(ControlMessage message) {
 Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
   if (auto* reply = std::get_if<DeclareReply>(message))
     return state_.placement.OnDeclareReply(std::move(*reply), effects);
-  if (std::holds_alternative<HoldRounds>(*message)) {
-    state_.placement.OnHoldRounds(effects);
+  if (std::holds_alternative<PauseRounds>(*message)) {
+    state_.placement.OnPauseRounds(effects);
   } else if (auto* retune = std::get_if<Retune>(message)) {
     return state_.placement.OnRetune(std::move(*retune), effects);
   } else if (const auto* server = std::get_if<ServerLost>(message)) {

@@ -7,7 +7,7 @@
 //                          or   x', handle, all   of one gather, whose result has another shape
 //   start(run, x..., held..., after...)          the same: what is held is needed after this
 //                       -> x'..., handle, held...
-//   gate(handles...)          -> handle          nothing; what needs it comes after all of these
+//   barrier(handles...)       -> handle          nothing; what needs it comes after all of these
 //   done(run, x'..., handle)  -> result...       ends with the exchanges; each result is in its x's
 //     or (run, x', handle, all)                    memory, or in that of `all`
 //   start_detached(x..., held..., after...)           starts exchanges that outlast the program:
@@ -42,7 +42,7 @@ namespace byteps {
 
 inline constexpr char kRunCall[] = "byteps_run";
 inline constexpr char kStartCall[] = "byteps_start";
-inline constexpr char kGateCall[] = "byteps_gate";
+inline constexpr char kBarrierCall[] = "byteps_barrier";
 inline constexpr char kDoneCall[] = "byteps_done";
 inline constexpr char kStartDetachedCall[] = "byteps_start_detached";
 inline constexpr char kWaitCall[] = "byteps_wait";

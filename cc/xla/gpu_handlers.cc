@@ -132,12 +132,14 @@ ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::Remain
 
 ffi::Error Run(ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
-ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
+ffi::Error Barrier(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) {
+  return ffi::Error::Success();
+}
 
 // Makes the stream wait for the exchange that was begun with this name and memory, if it has not
 // ended. `last` is what the stream has been made to wait for just now.
-Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void* input,
-                    DeviceEvent* last) {
+Status MakeStreamWait(CudaStreamHandle stream, const std::string& name, const void* input,
+                      DeviceEvent* last) {
   const StreamExchangePointer exchange = AllBegun().Claim(name, input);
   if (exchange == nullptr) {
     return Internal("tensor \"" + name +
@@ -158,7 +160,7 @@ ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::Remaini
   DeviceEvent last;
   for (size_t i = 0; i < names.size(); ++i) {
     const Status status =
-        HoldUpStream(stream, names[i], PlaceOf(*operands.get<ffi::AnyBuffer>(i + 1)), &last);
+        MakeStreamWait(stream, names[i], PlaceOf(*operands.get<ffi::AnyBuffer>(i + 1)), &last);
     if (status.ok()) continue;
     // No done will come for what else the stream's programs have begun, and XLA will free their
     // memory.
@@ -209,7 +211,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_start_on_cuda, byteps::Start,
                                   .RemainingArgs()
                                   .RemainingRets());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    byteps_gate_on_cuda, byteps::Gate,
+    byteps_barrier_on_cuda, byteps::Barrier,
     byteps::ffi::Ffi::Bind().RemainingArgs().Ret<byteps::ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_done_on_cuda, byteps::Done,
                               byteps::ffi::Ffi::Bind()

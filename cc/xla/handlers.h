@@ -14,13 +14,13 @@ extern "C" {
 
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_run_on_host(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_start_on_host(XLA_FFI_CallFrame* frame);
-BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_gate_on_host(XLA_FFI_CallFrame* frame);
+BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_barrier_on_host(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_done_on_host(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_rank_info_on_host(XLA_FFI_CallFrame* frame);
 
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_run_on_cuda(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_start_on_cuda(XLA_FFI_CallFrame* frame);
-BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_gate_on_cuda(XLA_FFI_CallFrame* frame);
+BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_barrier_on_cuda(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_done_on_cuda(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_rank_info_on_cuda(XLA_FFI_CallFrame* frame);
 

@@ -63,7 +63,9 @@ ffi::Error Start(CallAttributes attributes, ffi::RemainingArgs operands,
   return ffi::Error::Success();
 }
 
-ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
+ffi::Error Barrier(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) {
+  return ffi::Error::Success();
+}
 
 ffi::Future Done(CallAttributes attributes, ffi::RemainingArgs operands,
                  ffi::RemainingRets results) {
@@ -98,7 +100,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
     byteps_start_on_host, byteps::Start,
     byteps::ffi::Ffi::Bind().Attrs<byteps::CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    byteps_gate_on_host, byteps::Gate,
+    byteps_barrier_on_host, byteps::Barrier,
     byteps::ffi::Ffi::Bind().RemainingArgs().Ret<byteps::ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     byteps_done_on_host, byteps::Done,

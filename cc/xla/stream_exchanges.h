@@ -42,9 +42,9 @@ struct StreamExchange {
   bool ended = false;
   Status status;
   bool is_submitted = false;
-  DeviceEvent end;          // null: there is none yet that the stream could wait for
-  bool is_held_up = false;  // the stream has been made to wait for it
-  bool is_let_go = false;   // no stream will wait for it
+  DeviceEvent end;             // null: there is none yet that the stream could wait for
+  bool is_waited_for = false;  // the stream has been made to wait for it
+  bool is_let_go = false;      // no stream will wait for it
 };
 using StreamExchangePointer = std::shared_ptr<StreamExchange>;
 
@@ -70,7 +70,7 @@ class StreamExchanges {
       if (exchange->in_programs_memory) --stream.in_programs_memory;
       if (!exchange->is_submitted) --stream.unplaced;
       exchange->end = nullptr;  // it keeps the request, which keeps the exchange
-      if (exchange->is_held_up && !status.ok()) stream.late = exchange;
+      if (exchange->is_waited_for && !status.ok()) stream.late = exchange;
       exchange->ended = true;
       exchange->status = status;
     }
@@ -96,7 +96,7 @@ class StreamExchanges {
     });
     BYTEPS_RETURN_IF_ERROR(TakeLateOf(&stream, *exchange));
     if (exchange->ended) return exchange->status;
-    exchange->is_held_up = true;
+    exchange->is_waited_for = true;
     *end = exchange->end;
     return OkStatus();
   }

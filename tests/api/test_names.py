@@ -1,6 +1,7 @@
 """The names of `tf_byteps` and `tf_byteps.keras`: those of Horovod are all there."""
 
 import ast
+import importlib
 import pathlib
 
 import pytest
@@ -58,24 +59,25 @@ def test_facts_of_the_build():
 
 
 def test_type_checkers_see_the_names_that_a_program_finds():
-    """Without the imports below TYPE_CHECKING a type checker knows nothing of a lazy module."""
-    source = pathlib.Path(tf_byteps.__file__).read_text()
-    (block,) = (
-        node
-        for node in ast.parse(source).body
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "typing.TYPE_CHECKING"
-    )
-    seen = {}
-    for statement in block.body:
-        for alias in statement.names:
+    stub = pathlib.Path(tf_byteps.__file__).with_suffix(".pyi")
+    seen = {"__version__"}
+    for statement in ast.parse(stub.read_text()).body:
+        for alias in statement.names if isinstance(statement, ast.ImportFrom) else ():
             assert alias.asname == alias.name  # "as": it is part of what the module offers
-            seen[alias.name] = statement.module
-    modules = dict.fromkeys(tf_byteps._MODULES, "tf_byteps")
-    # Those of TensorFlow have signatures; tf_byteps.jax has JAX's.
-    typed = {"tf_byteps.dispatch": "tf_byteps.ops"}
-    homes = {name: typed.get(home, home) for name, home in tf_byteps._HOME.items()}
-    assert seen == {**homes, **modules}
-    assert pathlib.Path(tf_byteps.__file__).with_name("py.typed").exists()
+            seen.add(alias.name)
+            if statement.module in ("tf_byteps", "tf_byteps.ops"):
+                continue  # a module, which may need JAX; `dispatch` has tf_byteps.jax's, too
+            home = importlib.import_module(statement.module)
+            assert getattr(tf_byteps, alias.name) is getattr(home, alias.name)
+    assert sorted(seen) == dir(tf_byteps)
+    assert stub.with_name("py.typed").exists()
+
+
+@pytest.mark.parametrize("name", tf_byteps._OF_TWO_FRAMEWORKS)
+def test_a_name_of_two_frameworks_is_typed_as_tensorflows(name):
+    assert tf_byteps._HOMES[name] == "tf_byteps.dispatch"
+    assert getattr(tf_byteps, name).__module__ == "tf_byteps.dispatch"
+    assert callable(getattr(tf_byteps.ops, name))
 
 
 def test_only_public_names_are_listed():

@@ -29,6 +29,10 @@ _OLD = {
     r"\bk?Patience\b": "timeout",
     r"\bTakeBack\b|\btake_back\b|\bServerBack\b": "readmit",
     r"\bCompanion\b|\bWorkerCompanion\b": "listener",
+    r"\b(?:_|was_)?told(?: = |=\w|\[\w|\(\))|\btold_here\b": "report, reported",
+    r"\bHoldRounds\b|\bHoldUp(?:Stream|All)\b": "pause; wait",
+    r"\bkWanted\b|\bOnWanted\b|\bWantedParts\b": "requested",
+    r"\bk?GateCall\b|\bbyteps_gate|custom_calls\.GATE": "barrier",
 }
 _FOLDERS = "cc docs tf_byteps tests benchmarks examples tools".split()
 _SUFFIXES = (".py", ".pyi", ".md", ".h", ".cc", ".cu", ".sh")

@@ -95,14 +95,14 @@ def left_outside_fit():
     calls = {"evaluate": lambda **more: model.evaluate(x, y, batch_size=12, verbose=0, **more)}
     calls["predict"] = lambda **more: model.predict(x, batch_size=12, verbose=0, **more)
     results = {name: call() for name, call in calls.items()}
-    told = {
+    reported = {
         f"{name} at {batch}": error_of(call, callbacks=[_FailsAt(batch)])
         for name, call in calls.items()
         for batch in (0, 1)
     }
     again = {name: call() for name, call in calls.items()}
     history = model.fit(x, y, batch_size=12, shuffle=False, verbose=0)
-    return facts(model, history, told=told, results=results, again=again)
+    return facts(model, history, reported=reported, results=results, again=again)
 
 
 def lost_before_an_evaluation():

@@ -107,8 +107,8 @@ def losses():
             [keras.layers.Embedding(5, 4, mask_zero=True), keras.layers.Dense(5, "softmax")]
         )
         masked.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-    told = masked.fit(words, words, batch_size=7, shuffle=False, verbose=0)
-    history.update({f"masked {key}": value for key, value in told.history.items()})
+    reported = masked.fit(words, words, batch_size=7, shuffle=False, verbose=0)
+    history.update({f"masked {key}": value for key, value in reported.history.items()})
     return {**facts(masked), "history": history, "summed": facts(model)["weights"]}
 
 
@@ -159,11 +159,11 @@ def by_hand():
     """`train_on_batch` and `test_on_batch` of global batches."""
     x, y = data(26)
     model = model_of("adam", metrics=["accuracy"])
-    told = [model.train_on_batch(x[i : i + 13], y[i : i + 13]) for i in (0, 13, 0)]
-    told.append(model.test_on_batch(x[:5], y[:5]))
+    reported = [model.train_on_batch(x[i : i + 13], y[i : i + 13]) for i in (0, 13, 0)]
+    reported.append(model.test_on_batch(x[:5], y[:5]))
     model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-    told.append([model.train_on_batch(x[:5], y[:5])])
-    return facts(model, told=[np.asarray(each) for each in told])
+    reported.append([model.train_on_batch(x[:5], y[:5])])
+    return facts(model, reported=[np.asarray(each) for each in reported])
 
 
 def normalization():

@@ -262,8 +262,8 @@ def own_steps(names=()):
         with _strategy().scope():
             model = kind()
             model.compile(keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy")
-        told = model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
-        results[kind.__name__] = _facts(model, told)
+        reported = model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
+        results[kind.__name__] = _facts(model, reported)
     return results
 
 
@@ -275,8 +275,8 @@ def own_optimizers():
         with _strategy().scope():
             model = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(3)])
             model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        told = model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
-        results[type(optimizer).__name__] = _facts(model, told)
+        reported = model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
+        results[type(optimizer).__name__] = _facts(model, reported)
     return results
 
 

@@ -177,11 +177,11 @@ def test_all_leave_a_training_and_meet_again(two):
 
 def test_all_leave_an_evaluation_or_a_prediction_and_meet_again(two):
     first, second = two["left_outside_fit"]
-    for call, told in second.pop("told").items():
-        assert told == "OSError: the disk is full"
+    for call, reported in second.pop("reported").items():
+        assert reported == "OSError: the disk is full"
         method = call.split()[0]
-        assert f"its {method} failed with OSError: the disk is full" in first["told"][call]
-        assert first["told"][call].startswith("ExchangeError: tensor ")
+        assert f"its {method} failed with OSError: the disk is full" in first["reported"][call]
+        assert first["reported"][call].startswith("ExchangeError: tensor ")
     for result in (first, second):
         _assert_equal(result["again"], result["results"], 0)
     _assert_equal(second["weights"], first["weights"], 0)

@@ -16,5 +16,7 @@ def test_workers_come_again_after_all_have_left(launch, program, servers):
 def test_one_that_does_not_come_again_is_named(launch, program):
     running = launch("-np", "2", "--servers", "1", "--", *program("come_again", "2", "1"))
     assert running.wait(120) == 1, running.out + running.err
-    told = "worker 1 has ended with exit code 0 before the job began again, and others wait for it"
-    assert told in running.err, running.err
+    reported = (
+        "worker 1 has ended with exit code 0 before the job began again, and others wait for it"
+    )
+    assert reported in running.err, running.err

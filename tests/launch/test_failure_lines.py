@@ -13,9 +13,9 @@ def test_a_failure_is_told_once(launch, program, servers):
     running = launch("-np", "2", "--servers", str(servers), "--", *program("fail", "9"))
     assert running.wait(60) == 9
     lines = running.err.splitlines()
-    told = [line for line in lines if line.startswith(("[scheduler] ", "[server "))]
-    assert [line for line in told if " ERROR " in line or "the job has failed" in line] == []
-    assert not any("come back" in line or "Joining again" in line for line in told), running.err
+    reported = [line for line in lines if line.startswith(("[scheduler] ", "[server "))]
+    assert [line for line in reported if " ERROR " in line or "the job has failed" in line] == []
+    assert not any("come back" in line or "Joining again" in line for line in reported), running.err
     assert lines.count("bpslaunch: worker 1 failed first, with exit code 9") == 1
 
 

@@ -45,4 +45,6 @@ def test_exit_code(held, number, kind):
 def test_it_does_not_wait_for_ever(held):
     running, _ = held("-np", "2")
     assert running.wait(120) == 1
-    assert "the scheduler did not start: it has told no port in 30 s: is this host" in running.err
+    assert (
+        "the scheduler did not start: it has reported no port in 30 s: is this host" in running.err
+    )

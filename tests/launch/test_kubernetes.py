@@ -49,8 +49,8 @@ def test_every_object_is_what_the_api_takes(kind):
 def test_the_scheduler_of_pods_listens_within_the_range():
     found = manifests("kubernetes", "true", options=("--ports", "20000-20063"))
     (container,) = found[2]["spec"]["template"]["spec"]["containers"]
-    told = {each["name"]: each.get("value") for each in container["env"]}
-    assert (told["DMLC_PS_ROOT_PORT"], told["BYTEPS_PORTS"]) == ("20000", "20000-20063")
+    reported = {each["name"]: each.get("value") for each in container["env"]}
+    assert (reported["DMLC_PS_ROOT_PORT"], reported["BYTEPS_PORTS"]) == ("20000", "20000-20063")
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "jobset"])

@@ -263,8 +263,8 @@ def test_a_scheduler_that_cannot_start(launch):
     running = launch("-np", "2", "--scheduler-host", "127.0.0.1", "true", BYTEPS_IO_THREADS="x")
     assert running.wait() == 1
     assert "[scheduler]" in running.err and 'BYTEPS_IO_THREADS is "x"' in running.err
-    told = "the scheduler did not start: it ended with exit code 1: its own lines above say why"
-    assert told in running.err
+    reported = "the scheduler did not start: it ended with exit code 1: its own lines above say why"
+    assert reported in running.err
 
 
 def test_prefixes_are_coloured_on_a_terminal():

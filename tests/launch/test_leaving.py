@@ -39,15 +39,15 @@ def _worker(running, rank):
         pytest.param("strategy", "worker 0", "0", marks=pytest.mark.slow),
     ],
 )
-def test_sigterm_in_fit(launch, tmp_path, program, told, servers):
+def test_sigterm_in_fit(launch, tmp_path, program, reported, servers):
     flags = ["-np", "2", "--servers", servers, "--grace", "30"]
     running = launch(*flags, *_command(program, tmp_path))
     running.wait_for("training", 2, timeout=120)
     processes = running.processes()
-    if told == "bpslaunch":
+    if reported == "bpslaunch":
         running.send(signal.SIGTERM)
     else:
-        _worker(running, int(told[-1])).send_signal(signal.SIGTERM)
+        _worker(running, int(reported[-1])).send_signal(signal.SIGTERM)
     assert running.wait() == 128 + signal.SIGTERM, running.err
     assert "Traceback" not in running.err and "lost" not in running.err, running.err
     assert all_gone(processes)
@@ -56,7 +56,7 @@ def test_sigterm_in_fit(launch, tmp_path, program, told, servers):
     assert 3 < one["steps"] < STEPS
     assert "done" not in running.out
 
-    if program == "strategy" and told == "bpslaunch":
+    if program == "strategy" and reported == "bpslaunch":
         return  # the slow cases go on
 
     # Started again, it goes on from the backup with the next epoch, to the end.

@@ -28,7 +28,7 @@ def summaries():
 
 def tell(summaries, rank, **changes):
     path = summaries.variables["BYTEPS_SUMMARY_FILE"]
-    exit_summary.tell(path, rank, exit_summary.counts({**_COUNTERS, **changes}), None)
+    exit_summary.report(path, rank, exit_summary.counts({**_COUNTERS, **changes}), None)
 
 
 def test_epochs_of_a_worker_are_added_and_workers_are_averaged(summaries):
@@ -56,6 +56,6 @@ def test_who_tells_nothing_adds_nothing(summaries, tmp_path):
     (tmp_path / "another").touch()
     (tmp_path / "link").symlink_to(tmp_path / "another")
     for path in tmp_path / "nowhere", tmp_path / "another", tmp_path / "link":
-        exit_summary.tell(str(path), 0, exit_summary.counts(_COUNTERS), None)
+        exit_summary.report(str(path), 0, exit_summary.counts(_COUNTERS), None)
     assert (tmp_path / "another").read_bytes() == b""
     assert exit_summary.counts({}) == {}

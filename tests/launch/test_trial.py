@@ -22,7 +22,7 @@ def test_env_has_versions_and_variables_but_no_secrets(launch):
     variables = {"BYTEPS_JOB_SECRET": "0123456789abcdef", "BYTEPS_IO_THREADS": "3"}
     running = launch("env", **variables, TF_VAR_x="of another program")
     assert running.wait() == 0, running.err
-    told = dict(line.split(":", 1) for line in running.out.splitlines())
-    assert told["BYTEPS_IO_THREADS"].strip() == "3"
-    assert told["BYTEPS_JOB_SECRET"].strip() == "(hidden)" and "TF_VAR_x" not in told
-    assert {"tf_byteps", "Python", "TensorFlow", "keras", "processors", "GPUs"} <= set(told)
+    reported = dict(line.split(":", 1) for line in running.out.splitlines())
+    assert reported["BYTEPS_IO_THREADS"].strip() == "3"
+    assert reported["BYTEPS_JOB_SECRET"].strip() == "(hidden)" and "TF_VAR_x" not in reported
+    assert {"tf_byteps", "Python", "TensorFlow", "keras", "processors", "GPUs"} <= set(reported)

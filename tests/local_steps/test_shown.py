@@ -80,6 +80,14 @@ def test_one_warning_if_workers_drift_apart(group):
         assert divergence > 1
 
 
+def test_nothing_of_a_session_is_left_for_the_next():
+    step_counters.end_round(fragment=2, begin=10, end=20, divergence=0.5)
+    assert step_counters.read()["outer_rounds"] == 1
+    step_counters.reset()
+    assert step_counters.take_rounds() == []
+    assert set(step_counters.read().values()) == {0}
+
+
 def test_steady_or_falling_divergence_is_no_warning(caplog):
     growth = step_counters.Growth()
     for divergence in [0.1] * 20 + [0.1, 0.3, 0.2, 0.4, 0.3, 0.5, 0.4, 0.6]:
@@ -114,11 +122,16 @@ def test_bpstop_has_the_columns_where_there_is_something_to_show():
 
 def test_the_summary_has_rounds_and_staleness():
     summaries = ExitSummaries()
-    told = {**dict.fromkeys(exit_summary.COUNTED, 0), "paths": []}
-    told |= {"outer_rounds": 12, "saved_bytes": 3e6, "asynchronous_steps": 10, "stale_changes": 15}
+    reported = {**dict.fromkeys(exit_summary.COUNTED, 0), "paths": []}
+    reported |= {
+        "outer_rounds": 12,
+        "saved_bytes": 3e6,
+        "asynchronous_steps": 10,
+        "stale_changes": 15,
+    }
     path = summaries.variables["BYTEPS_SUMMARY_FILE"]
     for rank in range(2):
-        exit_summary.tell(path, rank, exit_summary.counts(told), None)
+        exit_summary.report(path, rank, exit_summary.counts(reported), None)
     said = summaries.text(2)
     summaries.close()
     assert "; 12 outer rounds, 3.0 MB saved; mean staleness 1.5" in said

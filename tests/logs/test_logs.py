@@ -92,14 +92,14 @@ def test_a_straggler_is_an_event_of_worker_0():
     env = {**_JSON, "BYTEPS_HEARTBEAT_INTERVAL": "0.2"}
     outcomes = run_processes(one_is_slow, 2, 1, env)
     assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
-    told = [line for line in _lines(outcomes[2]) if line["event"] == "straggler"]
-    assert len(told) == 1 and "straggler" not in _events(outcomes[3])
-    assert (told[0]["peer_role"], told[0]["peer_rank"], told[0]["level"]) == (
+    reported = [line for line in _lines(outcomes[2]) if line["event"] == "straggler"]
+    assert len(reported) == 1 and "straggler" not in _events(outcomes[3])
+    assert (reported[0]["peer_role"], reported[0]["peer_rank"], reported[0]["level"]) == (
         "worker",
         1,
         "WARNING",
     )
-    assert 20 <= told[0]["lag_ms"] <= told[0]["step_ms"] + 20
+    assert 20 <= reported[0]["lag_ms"] <= reported[0]["step_ms"] + 20
 
 
 def test_the_documents_list_the_events_that_there_are():

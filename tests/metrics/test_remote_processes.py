@@ -84,7 +84,7 @@ def test_a_process_on_another_host_that_is_gone_is_lost(monkeypatch):
         reading(process, place) for process, place in zip((7, 8), places, strict=True)
     )
     silent = Silence("has not answered in time")
-    told = iter(
+    reported = iter(
         [
             {there[0]: of_first, there[1]: of_second},
             {there[0]: silent, there[1]: of_second},
@@ -96,7 +96,7 @@ def test_a_process_on_another_host_that_is_gone_is_lost(monkeypatch):
     monkeypatch.setattr(
         watch, "read_all", lambda asked, seconds: dict.fromkeys(asked, of_scheduler)
     )
-    monkeypatch.setattr(watch, "read_elsewhere", lambda socket, seconds: next(told))
+    monkeypatch.setattr(watch, "read_elsewhere", lambda socket, seconds: next(reported))
     following = Watch([here.job])
     looks = [[row.state for row in following.look().workers] for _ in range(3)]
     assert looks == [[RUNS, RUNS], [SILENT, RUNS], [RUNS, LOST]]

@@ -20,7 +20,7 @@ from tests.cluster import ROOT, Cluster, clean_environment, wait_until
 from tests.metrics.test_metrics import PROCESSES, SECONDS, exchange_until, free_ports, listens
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.metrics import top, view as drawing
-from tf_byteps.metrics.finding import read_address, told_here
+from tf_byteps.metrics.finding import address_here, read_address
 from tf_byteps.metrics.rows import LOST, RUNS, SILENT, Server, View, Worker
 from tf_byteps.metrics.top import to_json
 from tf_byteps.metrics.watch import ANSWER_SECONDS, Watch
@@ -84,8 +84,8 @@ def test_once_and_json_have_each_process_of_a_running_job(tmp_path):
     assert sums["runs"] == 2 and sums["lost"] == 0 and shown["unseen"] == []
     each = [worker["pushed_bytes_per_second"] for worker in shown["workers"]]
     assert sums["pushed_bytes_per_second"] == sum(each)
-    told = {(each["event"], each["peer"]) for each in shown["events"]}
-    assert ("process_here", "server 0") in told
+    reported = {(each["event"], each["peer"]) for each in shown["events"]}
+    assert ("process_here", "server 0") in reported
     assert all(0 < time.time() - each["time"] < 600 for each in shown["events"])
     assert text.returncode == 0
     assert "2 workers, 1 server" in text.stdout and "exp %" in text.stdout
@@ -308,19 +308,19 @@ def test_the_port_of_the_job_on_this_host_is_found(tmp_path):
     folder = tmp_path / "proc"  # other tests' jobs run on this host, too
     folder.mkdir()
     with pytest.raises(BytePSError, match="no job of yours runs on this host"):
-        told_here(folder)
+        address_here(folder)
     with running_job(tmp_path / "stop") as (job, first):
         for process in job.processes():
             number = str(process.popen.pid)
             (folder / number).symlink_to(f"/proc/{number}")
-        assert told_here(folder) == Address("127.0.0.1", first)
+        assert address_here(folder) == Address("127.0.0.1", first)
         env = clean_environment(BYTEPS_METRICS_PORT="9", BYTEPS_METRICS_ADDRESS="0.0.0.0")
         with subprocess.Popen(["sleep", "60"], env=env) as other:
             link = folder / str(other.pid)
             link.symlink_to(f"/proc/{other.pid}")
             wait_until((link / "environ").read_bytes)  # it is empty for a moment
             with pytest.raises(BytePSError, match=f"choose one of 127.0.0.1:9, 127.0.0.1:{first}"):
-                told_here(folder)
+                address_here(folder)
             other.kill()
 
 

@@ -191,13 +191,13 @@ def test_a_long_list_of_others_fits_on_the_screen():
 
 
 def test_a_job_without_local_sockets_is_found_by_its_port(monkeypatch):
-    told = Address("127.0.0.1", 9400)
-    monkeypatch.setattr(finding, "told_here", lambda: told)
+    reported = Address("127.0.0.1", 9400)
+    monkeypatch.setattr(finding, "address_here", lambda: reported)
     monkeypatch.setattr(finding, "local_jobs", dict)
-    assert find_here() == told
+    assert find_here() == reported
     # Nor does a name at which nobody listens count.
     job = LocalJob(os.geteuid(), "0" * 16)
     monkeypatch.setattr(finding, "local_jobs", lambda: {job: [LocalSocket(job, 1, "0" * 8)]})
-    assert find_here() == told
+    assert find_here() == reported
     with pytest.raises(BytePSError, match="process 1 belongs to no job of yours: there is none"):
         find_here(1)

@@ -62,14 +62,14 @@ def job(elastic, request):  # noqa: F811
     """An elastic job of three workers and two servers, and what bpstop is told of it."""
     arguments = ("--min-np", "2", "--max-np", "3", "--servers", "2")
     if request.param == "local":
-        started, told = elastic(*arguments), None
+        started, reported = elastic(*arguments), None
     else:
         first = free_ports()
         started = elastic(*arguments, "--metrics-port", str(first))
-        told = [f"127.0.0.1:{first}"]
+        reported = [f"127.0.0.1:{first}"]
     started.running.wait_for("of 3 from 0", 3)
     # Jobs of other tests may run here, too.
-    return started, told or ["--pid", str(started.worker(0).pid)]
+    return started, reported or ["--pid", str(started.worker(0).pid)]
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_xlas_calls_are_exported_and_nothing_of_xla_is():
     calls = {name for name in exported if name.startswith("byteps_")}
     assert calls == {
         f"byteps_{call}_on_{platform}"
-        for call in ("run", "start", "gate", "done", "rank_info")
+        for call in ("run", "start", "barrier", "done", "rank_info")
         for platform in ("host", "cuda")
     } | {"byteps_wait_for_exchanges_on_cuda", "byteps_end_failed_programs_on_cuda"}
     assert not [name for name in exported if name.startswith("xla::")]

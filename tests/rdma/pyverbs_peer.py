@@ -279,14 +279,14 @@ class Echoes:
     def __init__(self, pair):
         self._pair = pair
         self.taken = 0
-        self.slots_returned = self.sends_returned = self.told = 0
+        self.slots_returned = self.sends_returned = self.reported = 0
 
     def _next(self):
         """The next thing but room that the Van gives back."""
         while True:
             what = self._pair.receive()
             if what[0] == "slots":
-                self.told += 1
+                self.reported += 1
                 self.slots_returned += what[3]
                 return what
             kind, _, slots, sends, _ = parse(what[1])
@@ -366,7 +366,7 @@ def exchange():
             echoes.give_back()
     slots = sum(-(-size // _SLOT_PAYLOAD_BYTES) for size in sizes)
     assert echoes.slots_returned >= slots - _SLOTS // 2, echoes.slots_returned
-    assert echoes.told < slots, echoes.told
+    assert echoes.reported < slots, echoes.reported
     print(
         f"{len(sizes)} frames came back, {echoes.slots_returned} slots were given back; "
         f"told {echoes.told} times of {slots} slots"

@@ -62,7 +62,7 @@ class Job:
         self.scheduler.answer_late_joins(*arguments, **named)
 
 
-def told(future):
+def reported(future):
     """The message of the error that a participant gets."""
     with pytest.raises(RendezvousError) as caught:
         future.result(30)
@@ -144,7 +144,7 @@ def test_workers_with_and_without_a_gpu_are_no_job(monkeypatch):
     monkeypatch.setattr(client, "own_gpu", lambda environment, left=["0", None]: left.pop())
     with Job(workers=2) as job:
         futures = [job.worker(rank) for rank in range(2)]
-        for message in [told(future) for future in futures]:
+        for message in [reported(future) for future in futures]:
             assert "has no GPU, but worker" in message
             assert "hide all with CUDA_VISIBLE_DEVICES=-1" in message
 
@@ -211,7 +211,7 @@ def test_one_that_does_not_fit_is_refused_and_the_rest_goes_on(settings, expecte
     with Job(workers=2) as job:
         first = job.worker(0, part_bytes=1000, sources={"part_bytes": "argument"})
         wait_until(lambda: job.scheduler._roster.participants)
-        message = told(job.worker(**settings))
+        message = reported(job.worker(**settings))
         assert expected in message
         assert f"127.0.0.1:{job.scheduler.address.port} refuses this worker" in message
         assert not first.done()
@@ -227,7 +227,7 @@ def test_another_package_version_is_refused(monkeypatch):
 
     with Job(workers=1) as job:
         monkeypatch.setattr(client, "_request", old_request)
-        message = told(job.worker(0))
+        message = reported(job.worker(0))
     assert f"it has tf_byteps 0.0.1 and the scheduler has {tf_byteps.__version__}" in message
 
 
@@ -237,13 +237,15 @@ def test_too_many_participants():
         job.worker(0)
         server = job.server(7000)
         wait_until(lambda: len(job.scheduler._roster.participants) == 2)
-        assert "all 1 server processes of this job have already joined" in told(job.server(7001))
+        assert "all 1 server processes of this job have already joined" in reported(
+            job.server(7001)
+        )
         assert not server.done()
         job.worker(1).result(20)
         server.result(20)
         late = job.worker(1)
         wait_until(lambda: job.answer_late_joins(is_failing=False) or late.done())
-        assert "this job is running already" in told(late)
+        assert "this job is running already" in reported(late)
 
 
 def test_a_lost_server_is_taken_back():
@@ -270,7 +272,7 @@ def test_a_lost_server_is_taken_back():
         stranger = job.server(7002, server_id=0)  # that one lives
         again = job.server(7003, lambda *place: started.append(place), server_id=1, host_id="b")
         serve(stranger, again)
-        assert "this job is running already" in told(stranger)
+        assert "this job is running already" in reported(stranger)
         address = Address("127.0.0.1", 7003)
         assert taken == [(1, address, "b")]
         new_book, rank = again.result(20)
@@ -284,7 +286,7 @@ def test_a_lost_server_is_taken_back():
         lost.append(1)
         other = job.server(7005, server_id=1, num_servers=3)
         serve(other)
-        assert "it expects 3 server processes" in told(other)
+        assert "it expects 3 server processes" in reported(other)
         assert lost == [1]
 
 
@@ -322,7 +324,7 @@ def test_a_server_that_is_not_taken_back_waits_for_the_end():
         job.worker(0).result(20)
         late = job.server(7001)
         wait_until(lambda: job.answer_late_joins(False, [0], refuse) or late.done())
-        assert "this job is running already" in told(late)
+        assert "this job is running already" in reported(late)
 
 
 def test_timeout_names_who_is_missing():
@@ -330,12 +332,12 @@ def test_timeout_names_who_is_missing():
         futures = [job.worker(0), job.worker(1)]
         expected = "2 of 3 workers and 0 of 1 servers have joined; missing: worker 2, 1 server"
         for future in [*futures, job.book]:
-            assert expected in told(future)
+            assert expected in reported(future)
 
 
 def test_a_client_has_its_own_timeout():
     with Job(workers=2) as job:
-        assert "1 of 2 workers" in told(job.worker(0, rendezvous_timeout=1.2))
+        assert "1 of 2 workers" in reported(job.worker(0, rendezvous_timeout=1.2))
 
 
 def test_one_that_vanishes_is_missing_again():
@@ -362,8 +364,8 @@ def test_one_that_gives_up_while_the_job_begins_ends_it_for_all():
         good = job.server(7000)
         with pytest.raises(RuntimeError, match="no memory"):
             job.server(7001, fail).result(20)
-        assert "gave up while the job began" in told(worker)
-        assert "gave up while the job began" in told(job.book)
+        assert "gave up while the job began" in reported(worker)
+        assert "gave up while the job began" in reported(job.book)
         assert good.result(20)[1] == 0  # it runs; the coordinator ends it
 
 
@@ -373,8 +375,8 @@ def test_a_coordinator_that_does_not_start_ends_the_job_for_all():
 
     with Job(workers=1) as job:
         job.scheduler._start_coordinator = fail
-        assert told(job.worker(0)) == "the job did not start: no port is free"
-        assert told(job.book) == "no port is free"
+        assert reported(job.worker(0)) == "the job did not start: no port is free"
+        assert reported(job.book) == "no port is free"
 
 
 class TestUnreachable:
@@ -415,9 +417,9 @@ def test_a_scheduler_that_dies_is_noticed():
         wait_until(lambda: job.scheduler._roster.participants)
         job.scheduler._tell_of = lambda error: None  # as if it was killed
         job.scheduler.stop()
-        assert "stopped" in told(job.book)
+        assert "stopped" in reported(job.book)
         job.scheduler.close()
-        message = told(worker)
+        message = reported(worker)
         assert "has not answered for" in message and "1 of 2 workers" in message
 
 

@@ -433,8 +433,8 @@ class Last(keras.layers.Layer):
                 if bps.rank() == 0:
                     return upstream
                 one = tf.constant(1.0)
-                told = tf.cond(step < self.last, lambda: _passed(one), lambda: one)
-                return upstream + 0 * told
+                reported = tf.cond(step < self.last, lambda: _passed(one), lambda: one)
+                return upstream + 0 * reported
 
             return tf.identity(kernel), gradient
 

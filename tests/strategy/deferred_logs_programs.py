@@ -20,11 +20,11 @@ class Notes(keras.callbacks.Callback):
 
     def __init__(self):
         super().__init__()
-        self.told = []  # of each batch that has ended: its number, and how many steps had begun
+        self.reported = []  # of each batch that has ended: its number, and how many steps had begun
 
     @utils.default
     def on_train_batch_end(self, batch, logs=None):
-        self.told.append([batch, int(self.model.optimizer.iterations)])
+        self.reported.append([batch, int(self.model.optimizer.iterations)])
 
 
 class Looks(keras.callbacks.Callback):
@@ -64,13 +64,13 @@ def _fit(callbacks, verbose=0, **options):
 def nobody_looks():
     notes = Notes()
     _fit([notes])
-    return notes.told
+    return notes.reported
 
 
 def somebody_looks():
     notes = Notes()
     _fit([notes, Looks()])
-    return notes.told
+    return notes.reported
 
 
 def saves(save_freq):
@@ -81,7 +81,7 @@ def saves(save_freq):
         checkpoint = keras.callbacks.ModelCheckpoint(path, **options)
         backup = keras.callbacks.BackupAndRestore(f"{folder}/backup", save_freq=save_freq)
         _fit([notes, checkpoint, backup])
-    return notes.told
+    return notes.reported
 
 
 def bar():
@@ -90,7 +90,7 @@ def bar():
     with contextlib.redirect_stdout(shown):
         data = _ROWS[:_BATCH], _ROWS[:_BATCH, :1]
         _fit([notes], verbose=1, validation_data=data)
-    return notes.told, shown.getvalue().replace("\x08", "")
+    return notes.reported, shown.getvalue().replace("\x08", "")
 
 
 def interrupted():
@@ -100,4 +100,4 @@ def interrupted():
     for _ in range(2):
         with contextlib.suppress(OSError):
             model.fit(_ROWS, _ROWS[:, :1], batch_size=_BATCH, verbose=0, callbacks=callbacks)
-    return [batch for batch, _ in notes.told]
+    return [batch for batch, _ in notes.reported]

@@ -44,7 +44,7 @@ def test_callbacks_that_save_epochs_do_not_look_at_batches(group):
 
 
 def test_a_bar_is_complete_before_the_validation(group):
-    assert [told for told, _ in group["bar"]] == [_each(late=1)] * 2
+    assert [reported for reported, _ in group["bar"]] == [_each(late=1)] * 2
     first, second = group["bar"][0][1].split("Epoch 2/2")
     for epoch in first, second:
         assert f"{STEPS}/{STEPS}" in epoch

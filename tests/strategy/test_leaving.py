@@ -61,8 +61,8 @@ def test_a_traced_loop_goes_on_in_step_after_that(group, scenario):
         if rank == 0:
             assert result["said"] == "OSError: no space left"
         else:
-            told = "worker 0 has given it up: its fit failed with OSError: no space left"
-            assert told in result["said"]
+            reported = "worker 0 has given it up: its fit failed with OSError: no space left"
+            assert reported in result["said"]
         factor = LOOPS[scenario]
         assert result["calls"] == [[factor * (100.0 * call + 1)] * 6 for call in range(1, 5)]
         assert result["total"] == 3.0
@@ -87,8 +87,8 @@ def test_an_evaluation_and_a_prediction_end_on_all_workers(group):
     assert first[0] == ["OSError: no space left"] * 2
     for other in others:
         for message, method in zip(other[0], ("evaluate", "predict"), strict=True):
-            told = f"worker 0 has given it up: its {method} failed with OSError: no space left"
-            assert message.startswith('CancelledError: tensor "') and told in message
+            reported = f"worker 0 has given it up: its {method} failed with OSError: no space left"
+            assert message.startswith('CancelledError: tensor "') and reported in message
     for _, (evaluated, predicted, *again), weights in (first, *others):
         assert again == [evaluated, predicted] == first[1][:2]
         assert weights == first[2]

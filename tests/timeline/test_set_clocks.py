@@ -171,11 +171,11 @@ def test_stages_are_told_by_one_clock(recorded, capsys):
     """By clocks that are 5 seconds apart a push ends before it begins, or never comes."""
     folder, _ = recorded
     assert main([str(folder), "--explain"]) == 0
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     for worker in (0, 1):
-        of_worker = told.partition(f"worker {worker}, ")[2].partition("most often last")[0]
+        of_worker = reported.partition(f"worker {worker}, ")[2].partition("most often last")[0]
         for stage in ("queue", "push", "pull"):
-            assert f"\n  {stage} " in of_worker, told
+            assert f"\n  {stage} " in of_worker, reported
 
 
 def test_arrows_of_the_merged_file_point_forward(recorded):

@@ -14,7 +14,7 @@ from tf_byteps.xla_library import library
 
 RUN = "byteps_run"
 START = "byteps_start"
-GATE = "byteps_gate"
+BARRIER = "byteps_barrier"
 DONE = "byteps_done"
 RANK_INFO = "byteps_rank_info"
 
@@ -41,7 +41,7 @@ def register() -> None:
         ImportError: the library is missing.
     """
     for platform, ending in PLATFORMS.items():
-        for call in (RUN, START, GATE, DONE, RANK_INFO):
+        for call in (RUN, START, BARRIER, DONE, RANK_INFO):
             handler = jax.ffi.pycapsule(getattr(library(), f"{call}_on_{ending}"))
             jax.ffi.register_ffi_target(call, handler, platform=_OF_XLA[platform])
 

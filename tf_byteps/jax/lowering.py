@@ -151,14 +151,14 @@ def lower(
     groups = [[i] for i in range(len(names))] if is_gather else _groups(context, operands)
     started = [_start(context, exchanges, names, group, operands, outs, block) for group in groups]
     handles = [handle for _, handle, _ in started]
-    gate = handles[0]
+    barrier = handles[0]
     if len(handles) > 1:
-        (gated,) = emit(context, custom_calls.GATE, [*block.last, *handles], [NUMBER])
-        gate = (gated, NUMBER)
-    block.last = [gate]
+        (together,) = emit(context, custom_calls.BARRIER, [*block.last, *handles], [NUMBER])
+        barrier = (together, NUMBER)
+    block.last = [barrier]
     results: list[Any] = [None] * len(names)
     for group, (begun, _handle, room) in zip(groups, started):
-        ended = _end(context, exchanges, names, group, [*begun, gate, *room], outs, block)
+        ended = _end(context, exchanges, names, group, [*begun, barrier, *room], outs, block)
         for place, result in zip(group, ended):
             results[place] = result
             block.ends[names[place]] = (result, outs[place])

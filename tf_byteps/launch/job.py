@@ -120,7 +120,8 @@ class Job:
             if self._ending.interrupted_by:
                 return 0
             if self._ending.has_begun or time.monotonic() > deadline:
-                why = f"it has told no port in {_SCHEDULER_READY_SECONDS:.0f} s: is this host busy?"
+                seconds = f"{_SCHEDULER_READY_SECONDS:.0f} s"
+                why = f"it has reported no port in {seconds}: is this host busy?"
                 if scheduler.code is not None:
                     why = f"it ended with exit code {scheduler.code}: its own lines above say why"
                 raise BytePSError(f"the scheduler did not start: {why}")
@@ -144,10 +145,10 @@ class Job:
                 task, variables={**task.variables, **self._exit_summaries.variables}
             )
         process = self._launcher.start(task, keep)
-        shows, told = self._choice.shows(task), None
+        shows, reported = self._choice.shows(task), None
         if task.role == "scheduler" and self._reports_losses:
-            told = _LOSS
-        running = RunningTask(task, process, self._screen, len(self._tasks), log, shows, told)
+            reported = _LOSS
+        running = RunningTask(task, process, self._screen, len(self._tasks), log, shows, reported)
         self._tasks.append(running)
         for stream in running.streams:
             self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)

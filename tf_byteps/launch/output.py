@@ -161,7 +161,7 @@ class Stream:
         kept: gets the last lines, for the report of a failure.
         log: a `LogFile` that gets all that comes, or None.
         is_shown: whether the screen gets it.
-        told: lines in which this is found are not shown: somebody else tells of it.
+        reported: lines in which this is found are not shown: somebody else reports it.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Stream:
         kept: Lines,
         log: LogFile | None = None,
         is_shown: bool = True,
-        told: re.Pattern[str] | None = None,
+        reported: re.Pattern[str] | None = None,
     ) -> None:
         self.descriptor = descriptor
         self.prefix = prefix
@@ -185,7 +185,7 @@ class Stream:
         self.line = ""
         self._log = log
         self._is_shown = is_shown
-        self._told = told
+        self._reported = reported
 
     def read(self) -> bool:
         """Prints what has come. Returns False at the end."""
@@ -221,7 +221,7 @@ class Stream:
         self.line = (self.line + text).rpartition("\r")[2]
         if text.endswith("\n"):
             self._kept.append(self.line.rstrip("\n"))
-        if self._is_shown and not (self._told and self._told.search(text)):
+        if self._is_shown and not (self._reported and self._reported.search(text)):
             self._screen.write(self._target, self, text)
         if text.endswith("\n"):
             self.line = ""

@@ -12,7 +12,7 @@ from tf_byteps.launch.plan import Task
 
 
 class RunningTask:
-    """A started task. For `log`, `is_shown` and `told` see `Stream`."""
+    """A started task. For `log`, `is_shown` and `reported` see `Stream`."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class RunningTask:
         number: int,
         log: LogFile | None = None,
         is_shown: bool = True,
-        told: re.Pattern[str] | None = None,
+        reported: re.Pattern[str] | None = None,
     ) -> None:
         self.task = task
         self.process = process
@@ -40,7 +40,7 @@ class RunningTask:
                 self.last_lines,
                 log,
                 is_shown,
-                told,
+                reported,
             )
             for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr))
         ]

@@ -1,4 +1,4 @@
-"""The last line of bpslaunch: who has failed, and what workers have told when they left."""
+"""The last line of bpslaunch: who has failed, and what workers have reported when they left."""
 
 from __future__ import annotations
 
@@ -76,20 +76,22 @@ class ExitSummaries:
         """Clauses for a sentence, each behind "; ".
 
         Args:
-            workers: how many have ended. If others than these have told, it says so.
+            workers: how many have ended. If others than these have reported, it says so.
 
         Returns:
-            "" if none has told anything, as on other hosts or when it was killed.
+            "" if none has reported anything, as on other hosts or when it was killed.
         """
         self._file.seek(0)
-        told = list(filter(None, map(_read, self._file)))
-        if not told:
+        reported = list(filter(None, map(_read, self._file)))
+        if not reported:
             return ""
-        total = {key: sum(each[key] for each in told) for key in COUNTED}
-        ranks = len({each["rank"] for each in told})
-        clauses = _clauses(total, _most(told, "steps"), ranks)
-        clauses += [_counted(_most(told, "lost_servers"), "lost server")]
-        clauses += sorted({f"timeline in {each['timeline']}" for each in told if each["timeline"]})
+        total = {key: sum(each[key] for each in reported) for key in COUNTED}
+        ranks = len({each["rank"] for each in reported})
+        clauses = _clauses(total, _most(reported, "steps"), ranks)
+        clauses += [_counted(_most(reported, "lost_servers"), "lost server")]
+        clauses += sorted(
+            {f"timeline in {each['timeline']}" for each in reported if each["timeline"]}
+        )
         of = "" if ranks >= workers else f" (of {ranks} of {workers} workers)"
         shown = "; ".join(filter(None, clauses))
         return f"; {shown}{of}" if shown else ""
@@ -119,10 +121,10 @@ def _clauses(total: Mapping[str, float], steps: float, ranks: int) -> list[str]:
     return [*clauses, _counted(total["reconnects"], "reconnect")]
 
 
-def _most(told: list[dict[str, Any]], key: str) -> float:
+def _most(reported: list[dict[str, Any]], key: str) -> float:
     """The largest sum of a rank, which may have left several times."""
     sums: dict[int, float] = {}
-    for each in told:
+    for each in reported:
         sums[each["rank"]] = sums.get(each["rank"], 0) + each[key]
     return max(sums.values())
 
@@ -144,7 +146,7 @@ def _in_bytes(value: float) -> str:
 
 def _read(line: bytes) -> dict[str, Any] | None:
     try:
-        told = json.loads(line)
+        reported = json.loads(line)
     except ValueError:  # it was killed meanwhile
         return None
-    return told if all(key in told for key in COUNTED) else None
+    return reported if all(key in reported for key in COUNTED) else None

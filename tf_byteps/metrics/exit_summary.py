@@ -10,7 +10,7 @@ from typing import Any
 from tf_byteps import step_counters
 
 FILE_NAME = "bpslaunch-summary"
-# Those of the engine's counters that are told.
+# Those of the engine's counters that are reported.
 COUNTED = (
     "steps",
     "unmeasured_steps",
@@ -29,7 +29,7 @@ COUNTED = (
 
 
 def counts(counters: Mapping[str, Any]) -> dict[str, float]:
-    """What is told of an engine's counters; nothing of a worker that has not begun."""
+    """What is reported of an engine's counters; nothing of a worker that has not begun."""
     if not counters:
         return {}
     reconnects = sum(path["reconnects"] for path in counters["paths"])
@@ -37,13 +37,13 @@ def counts(counters: Mapping[str, Any]) -> dict[str, float]:
     return {key: known[key] for key in COUNTED}
 
 
-def tell(path: str, rank: int, told: Mapping[str, float], timeline: str | None) -> None:
+def report(path: str, rank: int, reported: Mapping[str, float], timeline: str | None) -> None:
     """Adds a line. If it cannot be written that is no matter: bpslaunch says less then.
 
     Args:
         path: `Config.summary_file`.
         rank: this worker's.
-        told: what `counts` has returned.
+        reported: what `counts` has returned.
         timeline: where the worker has written its timeline, if it has.
     """
     try:
@@ -51,6 +51,8 @@ def tell(path: str, rank: int, told: Mapping[str, float], timeline: str | None) 
         if not os.readlink(path).startswith(f"/memfd:{FILE_NAME}"):
             return
         with open(path, "ab", buffering=0) as file:
-            file.write(json.dumps({"rank": rank, "timeline": timeline, **told}).encode() + b"\n")
+            file.write(
+                json.dumps({"rank": rank, "timeline": timeline, **reported}).encode() + b"\n"
+            )
     except OSError:
         return

@@ -91,7 +91,7 @@ def find_here(process: int | None = None) -> Address | LocalJob:
     if process is not None:
         others = f"those here have {_listed(jobs)}" if jobs else "there is none on this host"
         raise BytePSError(f"process {process} belongs to no job of yours: {others}")
-    return told_here()
+    return address_here()
 
 
 def _has(sockets: Sequence[LocalSocket], process: int) -> bool:
@@ -122,7 +122,7 @@ def _lasting(seconds: float | None) -> str:
     return f"for {seconds / 60:.0f} min" if seconds < 7200 else f"for {seconds / 3600:.0f} h"
 
 
-def told_here(processes: pathlib.Path = _PROCESSES) -> Address:
+def address_here(processes: pathlib.Path = _PROCESSES) -> Address:
     """Where the job of this user on this host serves its metrics for Prometheus.
 
     The environments of running processes say it: those of a job, and of what has started them.
@@ -136,7 +136,7 @@ def told_here(processes: pathlib.Path = _PROCESSES) -> Address:
     Raises:
         BytePSError: there is no such job, or more than one.
     """
-    found = set(_told(processes.glob("[0-9]*/environ")))
+    found = set(_addresses(processes.glob("[0-9]*/environ")))
     if len(found) == 1:
         return found.pop()
     if not found:
@@ -149,7 +149,7 @@ def told_here(processes: pathlib.Path = _PROCESSES) -> Address:
     raise BytePSError(f"several jobs serve metrics on this host: choose one of {listed}")
 
 
-def _told(environments: Iterable[pathlib.Path]) -> Iterable[Address]:
+def _addresses(environments: Iterable[pathlib.Path]) -> Iterable[Address]:
     for path in environments:
         try:
             entries = path.read_bytes().split(b"\0")

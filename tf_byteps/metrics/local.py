@@ -121,8 +121,8 @@ def own_socket(config: Config) -> LocalSocket:
 def peer_user(connection: socket.socket) -> int:
     """The number of the user at the other end of a Unix socket, as the kernel knows it."""
     size = _CREDENTIALS.size
-    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    return _CREDENTIALS.unpack(told)[1]
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return _CREDENTIALS.unpack(credentials)[1]
 
 
 def local_jobs() -> Mapping[LocalJob, Sequence[LocalSocket]]:

@@ -244,11 +244,11 @@ def _read(text: str, when: float) -> Reading | Silence:
     places: dict[Place, dict[Key, float]] = {}
     process = {}
     try:
-        for name, told, value in _samples(text):
-            if name.startswith("process_") and not told:
+        for name, labels_text, value in _samples(text):
+            if name.startswith("process_") and not labels_text:
                 process[name] = _finite(value)
             elif name in _LABELS:
-                labels = dict(_LABEL.findall(told))
+                labels = dict(_LABEL.findall(labels_text))
                 place = _ROLES[labels["role"]], int(labels["rank"])
                 values = [(label, labels[label]) for label in _LABELS[name]]
                 key = (

@@ -43,14 +43,14 @@ def page_of(scheduler: JobScheduler) -> bytes:
     Args:
         scheduler: a `JobScheduler` of this process.
     """
-    told: list[tuple[str, str | None]] = []
+    reported: list[tuple[str, str | None]] = []
     room = _MOST_BYTES
     for name, answer in scheduler.ask_elsewhere(_ANSWER_SECONDS):
         size = len(answer or b"")
         if size <= room:
             room -= size
-            told.append((name, None if answer is None else answer.decode(errors="replace")))
-    return json.dumps(told).encode()
+            reported.append((name, None if answer is None else answer.decode(errors="replace")))
+    return json.dumps(reported).encode()
 
 
 def printable(text: str) -> str:

@@ -43,7 +43,6 @@ from tensorflow.python.ops import (
     gen_experimental_dataset_ops,
     gen_functional_ops,
     gen_resource_variable_ops,
-    nn_impl_distribute,
     while_loop as tensorflow_while,
 )
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable

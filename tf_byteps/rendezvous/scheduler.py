@@ -96,7 +96,7 @@ class Scheduler:
     def _roster_settings(self) -> dict[str, Any]:
         return {
             "job_id": self._config.job_id,
-            "num_workers": _told_size(self._config),
+            "num_workers": _known_size(self._config),
             "num_servers": self._config.num_servers,
             "options": self._config.stated_values(),
             "defaults": self._config.shared_values(),
@@ -459,8 +459,8 @@ class Scheduler:
         self._roster.remove(participant)
 
 
-def _told_size(config: Config) -> int | None:
+def _known_size(config: Config) -> int | None:
     """The number of workers if this process was told; DMLC variables alone do not tell a scheduler
     how many workers are on a machine."""
-    told = config.role == "worker" or config.global_size or config.is_set("local_size")
-    return config.size if told else None
+    reported = config.role == "worker" or config.global_size or config.is_set("local_size")
+    return config.size if reported else None

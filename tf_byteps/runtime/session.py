@@ -159,12 +159,12 @@ class Session:
     def stop(self) -> None:
         """Says goodbye, then waits for those that need what this process hosts."""
         deadline = time.monotonic() + self.config.shutdown_timeout
-        told = exit_summary.counts(_engine.worker_counters())
-        step_counters.reset()
+        reported = exit_summary.counts(_engine.worker_counters())
         _engine.stop_worker()
         self._end_timeline()
-        if self.config.summary_file and told:
-            exit_summary.tell(self.config.summary_file, self.rank, told, self.config.timeline)
+        step_counters.reset()
+        if self.config.summary_file and reported:
+            exit_summary.report(self.config.summary_file, self.rank, reported, self.config.timeline)
         if self.metrics is not None:
             self.metrics.close()
         try:

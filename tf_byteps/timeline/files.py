@@ -85,10 +85,10 @@ def growing(
         take: see `GrowingFile`.
         **said: what else the file says of itself.
     """
-    told = json.dumps({"format": FORMAT, **dataclasses.asdict(session), **said})
+    other_data = json.dumps({"format": FORMAT, **dataclasses.asdict(session), **said})
     pid, name = process
     label = json.dumps({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}})
-    head = f'{{"displayTimeUnit": "ms", "otherData": {told}, "traceEvents": [\n{label}'
+    head = f'{{"displayTimeUnit": "ms", "otherData": {other_data}, "traceEvents": [\n{label}'
     return GrowingFile(path, head, take, lambda other: _is_of_run(other, session.run))
 
 

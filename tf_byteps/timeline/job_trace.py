@@ -74,9 +74,9 @@ def _of_scheduler(events: Iterable[Event]) -> Iterator[dict[str, Any]]:
         if number == 0:
             yield from _labels("process", "scheduler", 0, {"pid": PID})
             yield from _labels("thread", "events", 0, {"pid": PID, "tid": 0})
-        told = {"message": event.message, **event.fields}
+        arguments = {"message": event.message, **event.fields}
         shown = {"ph": "i", "s": "p", "name": event.event, "cat": "event", "pid": PID, "tid": 0}
-        yield {**shown, "ts": event.time, "args": told}
+        yield {**shown, "ts": event.time, "args": arguments}
 
 
 def _of_part(part: Part) -> Served:

@@ -106,8 +106,8 @@ def notes_of(path: str, recording: Recording) -> Iterator[str]:
             )
     if earlier := [os.path.basename(each) for each in left_out(path)] if is_folder else []:
         yield f"note: left out, as they are of an earlier run: {', '.join(earlier)}"
-    told = {each.worker for each in recording.served}
-    for worker in sorted(told - {part.worker for part in recording.parts}):
+    covered = {each.worker for each in recording.served}
+    for worker in sorted(covered - {part.worker for part in recording.parts}):
         yield f"note: worker {worker} has left no file: only servers tell of it"
 
 

@@ -66,5 +66,5 @@ class SchedulerRecorder:
         self._dropped += dropped + len(came) - len(recorded)
         for event in recorded:
             shown = {"ph": "i", "s": "p", "name": event.event, "cat": "event", "pid": PID, "tid": 0}
-            told = {"ts": event.time // 1000, "args": dataclasses.asdict(event)}
-            yield "," + json.dumps({**shown, **told})
+            shown_event = {"ts": event.time // 1000, "args": dataclasses.asdict(event)}
+            yield "," + json.dumps({**shown, **shown_event})

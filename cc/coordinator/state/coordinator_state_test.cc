@@ -154,7 +154,7 @@ TEST(CoordinatorStateTest, SizesWaitForTheEndOfAFailover) {
   job.Say(job.worker(0), LinkReport{1000000, 1, 1});
   CoordinatorEffects effects = job.Say(job.worker(1), LinkReport{1000000, 1, 1});
   EXPECT_TRUE((job.Hears<Retune, TableUpdate>(effects, job.server(0))));
-  EXPECT_TRUE(job.Hears<HoldRounds>(effects, job.worker(0)));
+  EXPECT_TRUE(job.Hears<PauseRounds>(effects, job.worker(0)));
   job.CloseForGood(job.server(0));
   for (int32_t rank : {0, 1}) job.Say(job.worker(rank), RoundsHeld{});
   for (int32_t rank : {0, 1}) job.Say(job.worker(rank), PartsHeld{1, {}});

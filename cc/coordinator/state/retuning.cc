@@ -59,7 +59,7 @@ void Retuning::Begin(const TunedSizes& sizes, CoordinatorEffects* effects) {
   retune_ = std::move(retune);
   needed_update_ = updates_.TakeId();
   peers_.SendToRole(Role::kServer, update, effects);
-  peers_.SendToRole(Role::kWorker, HoldRounds{}, effects);
+  peers_.SendToRole(Role::kWorker, PauseRounds{}, effects);
 }
 
 void Retuning::SendIfReady(CoordinatorEffects* effects) {

@@ -18,10 +18,10 @@ void RoundsState::FailRound(Cause cause, const Status& failure, std::vector<Repl
   cause_ = cause;
   failure_ = failure;
   sum_.Reset();
-  const Status told = DescribeFailure();
+  const Status reason = DescribeFailure();
   for (Contribution& contribution : contributions_) {
     if (contribution.state != State::kWaiting) continue;
-    HandOut(ErrorReply(contribution, round_, told), replies);
+    HandOut(ErrorReply(contribution, round_, reason), replies);
     contribution.state = State::kAnswered;
     history_.Advance(contribution.worker, round_ + 1);
   }

@@ -287,7 +287,7 @@ class SimulatedConnection final : public Connection,
   }
 
   void NoteFrame(const FrameHeader& header) {
-    static const char* const kNames[] = {"?", "push", "reply", "credit", "control", "wanted"};
+    static const char* const kNames[] = {"?", "push", "reply", "credit", "control", "requested"};
     std::string what = peer_process_ + " -> " + process_ + " " +
                        kNames[std::min<size_t>(static_cast<size_t>(header.type), 5)];
     if (header.type == FrameType::kPush || header.type == FrameType::kReply) {

@@ -247,7 +247,7 @@ class LocalGroupJob : public ::testing::Test {
   }
 
   // The ranks' streams wait for the results from here on.
-  void HoldUpAll(const std::vector<std::shared_ptr<Sent>>& sent) {
+  void MakeStreamsWait(const std::vector<std::shared_ptr<Sent>>& sent) {
     for (size_t i = 0; i < sent.size(); ++i) MakeStreamWait(ranks_[i % ranks_.size()], *sent[i]);
   }
   static void MakeStreamWait(const Rank& rank, Sent& sent) {

@@ -408,9 +408,9 @@ TEST_F(RdmaVanTest, ConnectingEndsWhenItIsInVain) {
 TEST_F(RdmaVanTest, ConnectingEndsWhenTheVanStops) {
   handshake_timeout_ = 60;
   std::promise<void> waits;
-  in_vain_ = [&, told = false]() mutable {
-    if (!told) waits.set_value();
-    told = true;
+  in_vain_ = [&, reported = false]() mutable {
+    if (!reported) waits.set_value();
+    reported = true;
     return OkStatus();
   };
   verbs_.Swallow();
@@ -426,14 +426,14 @@ TEST_F(RdmaVanTest, ConnectingEndsWhenTheVanStops) {
 TEST_F(RdmaVanTest, SlotsThatAreWrittenTogetherWakeThePeerOnce) {
   ASSERT_TRUE(Listen(Transport::kRdma).ok());
   ASSERT_TRUE(Connect(Transport::kRdma).ok());
-  const int before = verbs_.told();
+  const int before = verbs_.reported();
   const std::string part(4 << 20, 'p');
   for (int i = 0; i < 4; ++i) Push(part);
   ASSERT_TRUE(server_.WaitForPayloads(4));
   EXPECT_EQ(server_.payloads_[3], part);
   const int slots = 4 * static_cast<int>(part.size() / RdmaWindow().slot_payload_bytes);
   // With what gives the slots back, of which there is a message for every eight.
-  EXPECT_LE(verbs_.told() - before, slots / 2);
+  EXPECT_LE(verbs_.reported() - before, slots / 2);
 }
 
 TEST_F(RdmaVanTest, ADeviceWithTooShortQueuesIsNamed) {

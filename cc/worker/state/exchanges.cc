@@ -102,7 +102,7 @@ void Exchanges::Dispatch(const std::shared_ptr<Exchange>& exchange, const Key& k
   if (exchange->by_parts) return effects->placed.push_back(exchange);
   for (uint32_t part = 0; part < exchange->entry->parts.size(); ++part)
     transmission_->Queue(exchange, part, exchange->narrow);
-  for (const uint32_t part : key.wanted.Of(exchange->round))
+  for (const uint32_t part : key.requested.Of(exchange->round))
     transmission_->Prefer(exchange.get(), part);
   transmission_->Pump(effects);
 }
@@ -119,7 +119,7 @@ void Exchanges::OnPartReady(const std::shared_ptr<Exchange>& exchange, PartReque
   exchange->part_requests[part] = std::move(request);
   transmission_->Queue(exchange, part, narrow);
   const Key& key = keys_->FindOrAdd(exchange->request.tensor.name);
-  if (key.wanted.Has(exchange->round, part)) transmission_->Prefer(exchange.get(), part);
+  if (key.requested.Has(exchange->round, part)) transmission_->Prefer(exchange.get(), part);
   transmission_->Pump(effects);
 }
 

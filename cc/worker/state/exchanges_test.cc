@@ -89,7 +89,7 @@ TEST_F(ExchangesTest, NothingIsPlacedWhileNewCutsAreToCome) {
   worker_.OpenAll();
   const auto first = worker_.Placed("a");
   Finish(first, OkStatus());
-  const Effects held = worker_.Do([&](Effects* at) { worker_.state.placement.OnHoldRounds(at); });
+  const Effects held = worker_.Do([&](Effects* at) { worker_.state.placement.OnPauseRounds(at); });
   ASSERT_EQ(held.messages.size(), 1u);
   EXPECT_EQ(std::get<RoundsHeld>(held.messages[0]).tensors[0].next_round, 1u);
   const auto second = worker_.NewExchange(StateUnderTest::Tensor("a"));

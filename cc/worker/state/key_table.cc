@@ -8,15 +8,15 @@ namespace byteps {
 namespace {
 
 // Parts of one tensor that a server may ask for before they are there.
-constexpr size_t kMostWanted = 4096;
+constexpr size_t kMostRequested = 4096;
 constexpr int64_t kIdleNanos = 5 * int64_t{1000000000};
 
 }  // namespace
 
-void WantedParts::Add(uint64_t round, uint32_t part) {
+void RequestedParts::Add(uint64_t round, uint32_t part) {
   if (round_ != round) *this = {};
   round_ = round;
-  if (parts_.size() < kMostWanted && parts_.insert(part).second) in_order_.push_back(part);
+  if (parts_.size() < kMostRequested && parts_.insert(part).second) in_order_.push_back(part);
 }
 
 bool KeyTable::Key::IsStore() const {

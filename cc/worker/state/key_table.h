@@ -24,7 +24,7 @@
 namespace byteps {
 
 // Parts of a round that the servers would like to have next, before they are there to be pushed.
-class WantedParts {
+class RequestedParts {
  public:
   // Each once. Parts of another round are forgotten.
   void Add(uint64_t round, uint32_t part);
@@ -74,7 +74,7 @@ class KeyTable {
     std::shared_ptr<Exchange> last;  // the one before, while others may lack its result; else null
     std::shared_ptr<TensorFeedback> feedback;  // as the last exchange used it; null: it has none
     std::unique_ptr<Residual> restored;        // for the next exchange's; see RenewFeedback
-    WantedParts wanted;
+    RequestedParts requested;
     // Rounds that this worker has given up and of which no server has been told: the coordinator
     // has placed nothing under the name yet, or the round before is in flight.
     std::map<uint64_t, Status> withdrawn;

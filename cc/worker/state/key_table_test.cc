@@ -137,14 +137,14 @@ TEST_F(KeyTableTest, TellsOfAnIdleResultOnce) {
   EXPECT_TRUE(keys_.NewIdleResults(/*now_ns=*/7'000'000'000).tensors.empty());
 }
 
-TEST(WantedPartsTest, KeepsThoseOfOneRoundInTheOrderOfAsking) {
-  WantedParts wanted;
-  for (const uint32_t part : {5, 2, 5}) wanted.Add(/*round=*/3, part);
-  EXPECT_EQ(wanted.Of(3), (std::vector<uint32_t>{5, 2}));
-  EXPECT_TRUE(wanted.Of(2).empty());
-  wanted.Add(/*round=*/4, 1);
-  EXPECT_FALSE(wanted.Has(3, 5));
-  EXPECT_TRUE(wanted.Has(4, 1));
+TEST(RequestedPartsTest, KeepsThoseOfOneRoundInTheOrderOfAsking) {
+  RequestedParts requested;
+  for (const uint32_t part : {5, 2, 5}) requested.Add(/*round=*/3, part);
+  EXPECT_EQ(requested.Of(3), (std::vector<uint32_t>{5, 2}));
+  EXPECT_TRUE(requested.Of(2).empty());
+  requested.Add(/*round=*/4, 1);
+  EXPECT_FALSE(requested.Has(3, 5));
+  EXPECT_TRUE(requested.Has(4, 1));
 }
 
 }  // namespace

@@ -35,8 +35,8 @@ Status Replies::OnFrame(const Source& source, const FrameHeader& header, Receive
   switch (header.type) {
     case FrameType::kCredit:
       return OkStatus();
-    case FrameType::kWanted:
-      OnWanted(header);
+    case FrameType::kRequested:
+      OnRequested(header);
       return OkStatus();
     case FrameType::kReply:
       return OnReply(source, header, std::move(payload), effects);
@@ -62,7 +62,7 @@ Status Replies::OnReply(const Source& source, const FrameHeader& header, Receive
   return OkStatus();
 }
 
-void Replies::OnWanted(const FrameHeader& header) {
+void Replies::OnRequested(const FrameHeader& header) {
   Key* const key = keys_->FindPlaced(header.key);
   if (key == nullptr) return;
   const Exchange* live = key->live.get();
@@ -72,7 +72,7 @@ void Replies::OnWanted(const FrameHeader& header) {
   } else if (!has_begun && header.round != key->next_round) {
     return;
   }
-  key->wanted.Add(header.round, header.part);
+  key->requested.Add(header.round, header.part);
 }
 
 Status Replies::FindReplied(const Source& source, const FrameHeader& header,

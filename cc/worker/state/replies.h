@@ -61,7 +61,7 @@ class Replies {
                  Effects* effects);
   // A server would like to have a part. One that is not there to be pushed yet is remembered; one
   // that has left is no matter.
-  void OnWanted(const FrameHeader& header);
+  void OnRequested(const FrameHeader& header);
   Status FindReplied(const Source& source, const FrameHeader& header,
                      std::shared_ptr<Exchange>* exchange) const;
   Status FinishPart(const Source& source, const std::shared_ptr<Exchange>& exchange,

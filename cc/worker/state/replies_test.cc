@@ -88,7 +88,7 @@ TEST_F(RepliesTest, AReplyWithoutItsPayloadIsAnError) {
 TEST_F(RepliesTest, ARequestedPartOvertakesWhatWaits) {
   const auto exchange = worker_.Placed("a", 12 * 250);
   FrameHeader header;
-  header.type = FrameType::kWanted;
+  header.type = FrameType::kRequested;
   header.key = exchange->entry->key;
   header.part = 11;
   worker_.Receive(1, header);
@@ -99,7 +99,7 @@ TEST_F(RepliesTest, ARequestedPartOvertakesWhatWaits) {
 TEST_F(RepliesTest, ARequestIsRememberedUntilThePartIsThere) {
   const auto first = worker_.Placed("a", 12 * 250);
   FrameHeader header;
-  header.type = FrameType::kWanted;
+  header.type = FrameType::kRequested;
   header.key = first->entry->key;
   header.part = 11;
   for (uint32_t part = 0; part < 12; ++part) {

@@ -31,7 +31,7 @@ std::vector<std::vector<uint32_t>> Order(const std::vector<Question>& questions)
       const uint32_t part = pushed[0];
       order[round].push_back(part);
       FrameHeader question;
-      question.type = FrameType::kWanted;
+      question.type = FrameType::kRequested;
       question.key = exchange->entry->key;
       for (const Question& each : questions) {
         if (each.after_round != round || each.after_part != part) continue;

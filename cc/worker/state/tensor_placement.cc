@@ -30,7 +30,7 @@ Status TensorPlacement::OnDeclareReply(DeclareReply reply, Effects* effects) {
   return OkStatus();
 }
 
-void TensorPlacement::OnHoldRounds(Effects* effects) {
+void TensorPlacement::OnPauseRounds(Effects* effects) {
   exchanges_->PausePlacement();
   effects->messages.push_back(keys_->NextRoundsToPlace());
 }

@@ -25,7 +25,7 @@ class TensorPlacement {
   Status OnDeclareReply(DeclareReply reply, Effects* effects);
 
   // New cuts are to come, and then are there.
-  void OnHoldRounds(Effects* effects);
+  void OnPauseRounds(Effects* effects);
   Status OnRetune(Retune retune, Effects* effects);
 
  private:

@@ -113,7 +113,7 @@ TEST_F(WithdrawalsTest, WaitForTheRoundBefore) {
 
 TEST_F(WithdrawalsTest, WaitForNewCuts) {
   Finish(worker_.Placed("a"), OkStatus());
-  worker_.Do([&](Effects* at) { worker_.state.placement.OnHoldRounds(at); });
+  worker_.Do([&](Effects* at) { worker_.state.placement.OnPauseRounds(at); });
   EXPECT_TRUE(WithdrawalsOf(GiveUp()).empty());
   Retune retune;
   retune.cuts.push_back({StateUnderTest::Entry(StateUnderTest::Tensor("a")), 1});

@@ -69,6 +69,37 @@ class EveryBatch(FitCallback):
         stopping.agree(self.model)
 
 
+class DeferredLogs(keras.callbacks.Callback):
+    """Runs before the user's callbacks: ends the last batch (see `deferred_logs`) before an epoch
+    ends or a validation begins. A list of callbacks without it gets each batch when it has ended.
+    """
+
+    reads_weights = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._end_last: Callable[[], object] | None = None
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        self._end_last = None  # an exception may have ended a training with it
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        self.defer(None)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        self.defer(None)
+
+    def defer(self, end: Callable[[], object] | None) -> None:
+        """Ends the batch before.
+
+        Args:
+            end: to be called when the next one has been started; `None`: there is none yet.
+        """
+        end_before, self._end_last = self._end_last, end
+        if end_before is not None:
+            end_before()
+
+
 def flat(
     callbacks: keras.callbacks.Callback | keras.callbacks.CallbackList | Sequence[Any] | None,
 ) -> Any:
@@ -135,10 +166,12 @@ def completed(
             callbacks._async_train = False  # decided when it was made
     else:
         last = FitCallback(check_weights)
+    first = DeferredLogs()
     if not is_container:
-        return [*mine, last]
-    last.set_model(model)
-    callbacks.callbacks.append(last)
+        return [first, *mine, last]
+    for each in (first, last):
+        each.set_model(model)
+    callbacks.callbacks[:] = [first, *callbacks.callbacks, last]
     return callbacks
 
 

@@ -17,56 +17,28 @@ from typing import Any
 
 import keras
 
-from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.ops.device import own_device
 from tf_byteps.private.keras import pythonify_logs
 from tf_byteps.strategy import batch_handlers
+from tf_byteps.strategy.fit.callbacks import DeferredLogs
 from tf_byteps.types import Logs
-
-_HELD = "_byteps_held"  # of a list of callbacks: how its last batch is to be ended
 
 
 def changes() -> list[Any]:
-    """The changes to Keras's lists of callbacks, as `callbacks.changes`."""
-    owner = keras.callbacks.CallbackList
-    return [
-        (owner, "_on_train_batch_end", _end_batch),
-        *((owner, name, _after_the_last) for name in ("on_test_begin", "on_epoch_end")),
-        (owner, "on_train_begin", _begin),
-    ]
-
-
-def _begin(
-    original: Callable[..., Any], self: keras.callbacks.CallbackList, logs: Logs = None
-) -> None:
-    setattr(self, _HELD, None)  # an exception may have ended a training with it
-    original(self, logs)
+    """The change to Keras's lists of callbacks, as `callbacks.changes`."""
+    return [(keras.callbacks.CallbackList, "_on_train_batch_end", _end_batch)]
 
 
 def _end_batch(
     original: Callable[..., Any], self: keras.callbacks.CallbackList, batch: int, logs: Logs = None
 ) -> None:
-    if self._async_train or not _may_be_late(self):
+    first = self.callbacks[0] if self.callbacks else None
+    is_deferred = isinstance(first, DeferredLogs) and not self._async_train
+    if is_deferred and all(map(_only_shows, self.callbacks)):
+        read = _reader(logs)
+        first.defer(lambda: original(self, batch, read()))
+    else:
         original(self, batch, logs)
-        return
-    end_before = getattr(self, _HELD, None)
-    read = _reader(logs)
-    setattr(self, _HELD, lambda: original(self, batch, read()))
-    if end_before is not None:
-        end_before()
-
-
-def _after_the_last(
-    original: Callable[..., Any],
-    self: keras.callbacks.CallbackList,
-    *args: object,
-    **kwargs: object,
-) -> None:
-    end_last = getattr(self, _HELD, None)
-    setattr(self, _HELD, None)
-    if end_last is not None:
-        end_last()
-    original(self, *args, **kwargs)
 
 
 def _reader(logs: Logs) -> Callable[[], Any]:
@@ -83,11 +55,6 @@ def _reader(logs: Logs) -> Callable[[], Any]:
 @functools.cache
 def _thread() -> concurrent.futures.ThreadPoolExecutor:
     return concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="byteps-logs")
-
-
-def _may_be_late(callbacks: keras.callbacks.CallbackList) -> bool:
-    strategy = getattr(callbacks.model, "distribute_strategy", None)
-    return is_ours(strategy) and all(map(_only_shows, callbacks.callbacks))
 
 
 def _only_shows(callback: keras.callbacks.Callback) -> bool:

@@ -16,7 +16,6 @@ from tf_byteps.private.keras import BaseOptimizer, KerasVariable, keras_loss
 from tf_byteps.private.keras_tensorflow import TFOptimizer, keras_core, keras_nn
 from tf_byteps.private.tensorflow import (
     function_context as function_contexts,
-    nn_impl_distribute,
     random_seed as framework_seed,
     tensorflow_cond,
     tensorflow_while,
@@ -71,14 +70,8 @@ def changes() -> list[Change]:
         (tensorflow_cond, "cond", branches.cond),
         (tensorflow_while, "while_loop", branches.while_loop),
         (function_contexts, "make_function_context", traces.function_context),
-        *(
-            (owner, name, replacement)
-            for owner in (tf.nn, nn_impl_distribute)
-            for name, replacement in (
-                ("compute_average_loss", losses.compute_average_loss),
-                ("scale_regularization_loss", losses.scale_regularization_loss),
-            )
-        ),
+        (tf.nn, "compute_average_loss", losses.compute_average_loss),
+        (tf.nn, "scale_regularization_loss", losses.scale_regularization_loss),
     ]
 
 

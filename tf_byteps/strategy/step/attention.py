@@ -15,7 +15,7 @@ from tf_byteps.ops.compiling import is_compiled
 from tf_byteps.types import TensorLike
 
 _logger = logging.getLogger("tf_byteps")
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def attend(
@@ -65,7 +65,7 @@ def _obstacle_in_form(
 
 def _say(reason: str) -> None:
     """Once, and not of what is traced to build a model, which nobody computes."""
-    if reason in _told or not is_compiled():
+    if reason in _reported or not is_compiled():
         return
-    _told.add(reason)
+    _reported.add(reason)
     _logger.info("flash_attention=True: Keras computes an attention, because %s", reason)

@@ -33,7 +33,7 @@ from tf_byteps.strategy.step.scaling import trace_again
 
 _logger = logging.getLogger("tf_byteps")
 _local = threading.local()
-_told: set[str] = set()  # places
+_reported: set[str] = set()  # places
 
 _FINITE = frozenset({"IsFinite", "All", "LogicalAnd"})
 _ANY = frozenset({"IsNan", "IsInf", "Any", "LogicalOr"})
@@ -157,9 +157,9 @@ def warn_of_update() -> None:
     To be called where `strategy.run` updates weights outside of a Keras step.
     """
     for place, is_common in _stack():
-        if place in _told or is_common():
+        if place in _reported or is_common():
             continue
-        _told.add(place)
+        _reported.add(place)
         _logger.warning(
             "an update lies in a branch or loop (%s): if a worker takes another way than the "
             "others, they wait for it until the job fails. If the condition is about a worker's "

@@ -80,7 +80,7 @@ class GradientUses:
         self.are_divided = False
         self.branches = Branches()
         self._step = step
-        self._was_told = False
+        self._was_reported = False
         self._reduced: dict[int, weakref.ref[tf.Variable]] = {}  # where a tape reduced gradients
         self._begin()
 
@@ -238,8 +238,8 @@ class GradientUses:
         trace_again()
 
     def _tell(self, what: str) -> None:
-        if not self._was_told:
-            self._was_told = True
+        if not self._was_reported:
+            self._was_reported = True
             _logger.info("%s %s", self._step, what)
 
     def _place(self) -> str:

@@ -35,7 +35,7 @@ from tf_byteps.types import Variable
 
 _logger = logging.getLogger("tf_byteps")
 _local = threading.local()
-_was_told = False
+_was_reported = False
 
 
 def enter_tape(original: Callable[..., Any], tape: tf.GradientTape) -> Any:
@@ -116,10 +116,10 @@ def _is_averaged(variable: Variable) -> bool:
 
 def _tell(gradients: list[Any]) -> None:
     """Says once what the workers feed, as far as it can be seen."""
-    global _was_told
-    if _was_told:
+    global _was_reported
+    if _was_reported:
         return
-    _was_told = True
+    _was_reported = True
     if not tf.executing_eagerly():
         _logger.info(
             "a training loop in the scope without strategy.run: gradients are averaged over the "

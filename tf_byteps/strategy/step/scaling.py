@@ -79,7 +79,7 @@ class LossScaling:
         self._is_used = False  # whether this trace depends on the answer
         self._has_updated = False
         self._traces_given_up = 0
-        self._was_told = False
+        self._was_reported = False
 
     @property
     def is_by_user(self) -> bool:
@@ -98,8 +98,8 @@ class LossScaling:
         yield
         if self._place is None and self._is_by_user:
             self._change(False)
-        if self._is_custom and not self._was_told:
-            self._was_told = True
+        if self._is_custom and not self._was_reported:
+            self._was_reported = True
             _logger.info("%s %s", self._step, self._explanation())
 
     def updates(self) -> None:

@@ -64,7 +64,7 @@ class LoopbackVerbs {
   int violations() const { return violations_; }
   int largest_message() const { return largest_message_; }
   // Messages of which a receiver was told.
-  int told() const { return told_; }
+  int reported() const { return reported_; }
 
  private:
   struct Queue {
@@ -268,8 +268,8 @@ class LoopbackVerbs {
       done.opcode =
           request->opcode == verbs::IBV_WR_SEND ? verbs::IBV_WC_SEND : verbs::IBV_WC_RDMA_WRITE;
       done.status = current()->Deliver(*pair, *request);
-      const bool told = (request->send_flags & verbs::IBV_SEND_SIGNALED) != 0;
-      if (told || done.status != verbs::IBV_WC_SUCCESS) current()->Complete(qp->send_cq, done);
+      const bool reported = (request->send_flags & verbs::IBV_SEND_SIGNALED) != 0;
+      if (reported || done.status != verbs::IBV_WC_SUCCESS) current()->Complete(qp->send_cq, done);
       if (done.status != verbs::IBV_WC_SUCCESS) current()->Break(pair);
     }
     return 0;
@@ -317,7 +317,7 @@ class LoopbackVerbs {
     arrived.imm_data = request.imm_data;
     to.receives.pop_front();
     to.receive_pieces.pop_front();
-    ++told_;
+    ++reported_;
     Complete(to.base.recv_cq, arrived);
     return verbs::IBV_WC_SUCCESS;
   }
@@ -397,7 +397,7 @@ class LoopbackVerbs {
   std::atomic<int> objects_{0};
   std::atomic<int> violations_{0};
   std::atomic<int> largest_message_{0};
-  std::atomic<int> told_{0};
+  std::atomic<int> reported_{0};
   std::atomic<verbs::ibv_wc_status> lost_{verbs::IBV_WC_SUCCESS};
   std::atomic<bool> swallows_{false};
   std::mutex mutex_;  // guards all below, and the queues
