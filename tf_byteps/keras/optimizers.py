@@ -311,8 +311,7 @@ class RowWiseAdagrad(_OfRows, keras.optimizers.Optimizer):
             dtype=variable.dtype,
             name=f"{variable.path.replace('/', '_')}_accumulator",
         )
-        note_state(accumulator, variable)
-        return accumulator
+        return note_state(accumulator, variable)
 
     def update_step(
         self, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float

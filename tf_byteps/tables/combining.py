@@ -105,7 +105,7 @@ def combined(lookups: Lookups, rows: tf.Tensor) -> tf.Tensor:
     rows = tf.reshape(rows, tf.concat([shape, tf.shape(rows)[1:]], 0))
     rows = tf.ensure_shape(rows, [*known, lookups.feature.table.embedding_dim])
     if weights is not None:
-        weights = tf.reshape(weights, shape)[..., tf.newaxis]
+        weights = tf.expand_dims(tf.reshape(weights, shape), -1)
         rows = rows * weights
     if combiner is None or known.rank == 1:
         return rows
@@ -114,7 +114,7 @@ def combined(lookups: Lookups, rows: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tensor, 1)
 
     if weights is None:
-        weights = tf.ones_like(rows[..., :1])
+        weights = tf.ones_like(rows[:, :, :1])
     return _divided(combiner, sum_of(rows), weights, sum_of)
 
 

@@ -113,16 +113,20 @@ def together(model: keras.Model, path: str | None) -> Iterator[bool]:
         gather_objects("a model with tables is written", None)
 
 
-def note_state(state: keras.Variable, variable: Any) -> None:
+def note_state(state: Any, variable: Any) -> Any:
     """Notes that an optimizer's state belongs to the rows of what it updates, if those are spread.
 
     Args:
         state: of the optimizer. One that has no row for each row is left alone.
         variable: what it updates.
+
+    Returns:
+        The state.
     """
     layout = layouts.of(variable)
     if layout is not None and tuple(state.shape)[:1] == (layout.rows_of_worker,):
         note_rows(state, layout)
+    return state
 
 
 def saved(variable: Any) -> Any:

@@ -147,7 +147,8 @@ def completed(
 def _collective(model: keras.Model, callback: keras.callbacks.Callback) -> str:
     """By what name a callback must be on all workers; "" if it need not."""
     if isinstance(callback, _SAVING) and tables.spread_variables(model):
-        return f"{type(callback).__name__}(save_freq={callback.save_freq!r})"
+        freq = getattr(callback, "save_freq", None)
+        return f"{type(callback).__name__}(save_freq={freq!r})"
     return getattr(callback, "collective", "")
 
 
@@ -207,13 +208,12 @@ def changes() -> list[Any]:
     whole = [(classes.CSVLogger, name) for name in _handlers(classes.CSVLogger)]
     whole += [(classes.TensorBoard, name) for name in _handlers(classes.TensorBoard)]
     whole += [(classes.RemoteMonitor, name) for name in _handlers(classes.RemoteMonitor)]
-    # Reading as well: the others may see no backup, or an old one.
-    whole.append((classes.BackupAndRestore, "on_train_end"))
     return [
         *((owner, name, _on_worker_0) for owner, name in whole),
         (classes.TensorBoard, "set_model", _set_model),
         (classes.ModelCheckpoint, "_save_model", _decide_and_save),
         (classes.BackupAndRestore, "on_train_begin", _restore),
+        (classes.BackupAndRestore, "on_train_end", _on_worker_0),
         (classes.BackupAndRestore, "_save_model", _back_up),
         *orbax.changes(),
         progress_bar.change(_has_our_strategy),
@@ -288,7 +288,7 @@ def _take_part(model: keras.Model) -> None:
 
 
 def _restore(original: Callable[..., Any], self: Any, logs: Logs = None) -> None:
-    """Each worker reads its rows of tables; all else is worker 0's.
+    """Each worker reads its rows of tables; all else is worker 0's, as others may see no backup.
 
     Raises:
         ValueError: on all workers, if there are such tables and some cannot read the backup.

@@ -207,8 +207,7 @@ def _add_variable_of(
     **kwargs: object,
 ) -> Any:
     state = _add_variable(original, self, reference_variable, *args, **kwargs)
-    note_state(state, reference_variable)
-    return state
+    return note_state(state, reference_variable)
 
 
 def _loss_scale_apply(
