@@ -170,7 +170,7 @@ def loads(folder, path):
         for name in ("model.keras", "kept.keras"):
             model = keras.models.load_model(f"{folder}/{name}")
             before = model.get_layer("tables").get_embedding_tables()
-            _fit(model)
+            _fit(model, initial_epoch=1, epochs=2)  # the backup's first epoch is 1
             found.append((before, model.get_layer("tables").get_embedding_tables()))
         for restore in (
             lambda model: model.load_weights(f"{folder}/model.weights.h5"),
@@ -184,7 +184,7 @@ def loads(folder, path):
             )
             restore(model)
             before = layer.get_embedding_tables()
-            _fit(model)
+            _fit(model, initial_epoch=1, epochs=2)  # the backup's first epoch is 1
             found.append((before, layer.get_embedding_tables()))
     return found
 
