@@ -68,9 +68,8 @@ def refuse(layouts: Sequence[Layout | None], **settings: Any) -> None:
     for setting, value in settings.items():
         if found and value:
             raise NotImplementedError(
-                f"{setting}={value!r} does not work with DistributedEmbedding and several workers, "
-                f"which {_names(found[0])} is spread over: leave it out, or use "
-                "keras.layers.Embedding"
+                f"{setting}={value!r} does not work with DistributedEmbedding and several workers "
+                f"({_names(found[0])}): leave it out, or use keras.layers.Embedding"
             )
 
 
