@@ -59,8 +59,8 @@ def perceptron(tensor, *widths):
 
 with bps.BytePSStrategy().scope():
     inputs = {name: keras.Input([], dtype="int64", name=name) for name in names}
-    inputs["dense"] = keras.Input([NUMBERS], name="dense")
-    bottom = perceptron(inputs["dense"], 64, WIDTH.value)
+    inputs["numbers"] = keras.Input([NUMBERS], name="numbers")
+    bottom = perceptron(inputs["numbers"], 64, WIDTH.value)
     vectors = keras.ops.stack([bottom, *looked_up(inputs)], 1)
     # Each pair of vectors interacts by its product.
     products = keras.ops.matmul(vectors, keras.ops.transpose(vectors, [0, 2, 1]))
@@ -70,7 +70,7 @@ with bps.BytePSStrategy().scope():
     model.compile(optimizers.RowWiseAdagrad(0.05), "binary_crossentropy", jit_compile=False)
 
 verbose = 2 if bps.rank() == 0 else 0
-data = {name: ids[:, number] for number, name in enumerate(names)} | {"dense": dense}
+data = {name: ids[:, number] for number, name in enumerate(names)} | {"numbers": dense}
 options = {"batch_size": BATCH.value, "shuffle": False, "verbose": verbose}
 model.fit(data, clicks, epochs=1, **options)
 began = time.monotonic()
