@@ -18,6 +18,8 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "(self, shape, initializer=None, dtype=None, aggregation=None, layout=None, name=None)",
     ),
     "BaseOptimizer.apply": ("(self, grads, trainable_variables=None)",),
+    "BaseOptimizer.load_own_variables": ("(self, store)",),
+    "BaseOptimizer.save_own_variables": ("(self, store)",),
     "BaseOptimizer.stateless_apply": ("(self, optimizer_variables, grads, trainable_variables)",),
     "CSVLogger.on_epoch_end": ("(self, epoch, logs=None)",),
     "CSVLogger.on_train_begin": ("(self, logs=None)",),

@@ -96,6 +96,18 @@ def test_keras_embeddings():
     assert 0 < rows < tables / 10
 
 
+def test_keras_two_towers():
+    printed = _run_on_two_workers("keras_two_towers.py", "--steps", "4")
+    assert printed.count("Epoch 2/2") == 1, printed
+
+
+@pytest.mark.long
+def test_keras_dlrm():
+    """Each worker has half of the tables, and sends rows."""
+    printed = _run_on_two_workers("keras_dlrm.py", "--steps", "4")
+    assert " ms a step" in printed and _megabytes_sent(printed) > 0, printed
+
+
 @pytest.mark.long
 def test_keras_gpus():
     printed = _run_on_two_workers("keras_gpus.py")

@@ -12,6 +12,7 @@ _ACCUMULATED = "strategy/test_accumulation.py::test_it_goes_on_as_in_one_process
 _RESIDUALS = "strategy/test_residuals.py::"
 _STATE = "strategy/test_state.py::"
 _AGAIN = "strategy/test_checkpoints.py::"
+_TABLES = "tables/test_tables.py::test_files_have_whole_tables_and_states_for_any_number_of_workers"
 
 
 def _kept(test, *parameters):
@@ -34,6 +35,7 @@ def _like_one_process(*cases):
 _TESTS = {
     "weights, counters, ": _like_one_process("weights"),
     "slots of optimizers, ": _like_one_process("weights", "loss_scale", "two_optimizers"),
+    "rows of `DistributedEmbedding`": ([_TABLES], [_TABLES], [_TABLES]),
     "moving statistics": (
         [
             f"{_KEPT}test_statistics_are_averaged_where_an_epoch_ends",

@@ -215,6 +215,14 @@ def keras_names(model: keras.Model, images: np.ndarray) -> None:
     hvd.shutdown()
 
 
+def keras_tables(ids: tf.Tensor) -> None:
+    layers = tf_byteps.keras.layers
+    words = layers.TableConfig("words", 1000, 8, initializer="uniform", combiner="sum")
+    layer = layers.DistributedEmbedding({"title": layers.FeatureConfig("title", table=words)})
+    layer({"title": ids}, weights={"title": tf.ones_like(ids)})
+    layer.set_embedding_tables(layer.get_embedding_tables())
+
+
 def keras_broadcast_all_variables() -> None:
     tf_byteps.keras.broadcast_global_variables(0)
 

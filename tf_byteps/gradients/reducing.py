@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from tf_byteps.ops import Min, names, push_pull, split
+from tf_byteps.ops import Average, Min, names, push_pull, split
 from tf_byteps.ops.control_flow_order import INNER_GRAPHS
 from tf_byteps.ops.reduction import Reduction
+from tf_byteps.tables import gradients as tables, layout as layouts
 from tf_byteps.types import Exchanged, Gradient, Variable
 
 _lock = threading.Lock()
@@ -41,9 +42,20 @@ def reduce_gradients(
     Returns:
         The list of results; `None` stays.
     """
-    prepared = _prepared(gradients, reduction)
     scoped = exchange_names(variables, scope)
-    return reduction.exchange_all(prepared, scoped, variables=variables)
+    of_tables = {
+        index: layout
+        for index, layout in enumerate(map(layouts.of, variables))
+        if layout is not None and gradients[index] is not None
+    }
+    whole = [None if index in of_tables else each for index, each in enumerate(gradients)]
+    reduced = reduction.exchange_all(_prepared(whole, reduction), scoped, variables=variables)
+    factor = reduction.prescale_factor * reduction.postscale_factor
+    for index, layout in of_tables.items():
+        reduced[index] = tables.reduce(
+            gradients[index], layout, scoped[index], reduction.op == Average, factor
+        )
+    return reduced
 
 
 def start_reductions(

@@ -30,7 +30,7 @@ from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what
     join,
     remove_process_set,
 )
-from tf_byteps.keras import callbacks, optimizers
+from tf_byteps.keras import callbacks, layers, optimizers
 from tf_byteps.keras.optimizer import DistributedOptimizer
 from tf_byteps.keras.saving import load_model
 from tf_byteps.keras.values import (
@@ -88,6 +88,7 @@ __all__ = [
     "init",
     "is_homogeneous",
     "is_initialized",
+    "layers",
     "load_model",
     "local_rank",
     "local_size",

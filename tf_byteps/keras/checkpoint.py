@@ -24,6 +24,7 @@ from tf_byteps.keras.checkpoint_files import Checkpoint
 from tf_byteps.keras.leaving import is_leaving
 from tf_byteps.strategy.fit import own_states, statistics, weights
 from tf_byteps.strategy.input import position, shuffle
+from tf_byteps.tables import saving
 from tf_byteps.training.variables import broadcast_variables
 
 _logger = logging.getLogger("tf_byteps")
@@ -103,6 +104,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             raise ValueError(
                 "TrainingCheckpoint needs a model of BytePSStrategy: make it in the scope, or use "
                 "keras.callbacks.BackupAndRestore"
+            )
+        if saving.spread_variables(self.model):
+            raise NotImplementedError(
+                "TrainingCheckpoint does not save tables whose rows are spread over the workers, "
+                "as those of DistributedEmbedding are: use keras.callbacks.BackupAndRestore"
             )
         self._epoch = self._batches = self._steps_before = self._saved_step = 0
         self._content = [position.content_of(self.model), shuffle.user_seed_in_use()]

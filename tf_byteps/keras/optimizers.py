@@ -26,6 +26,7 @@ import tensorflow as tf
 from tf_byteps.gradients import row_updates
 from tf_byteps.gradients.replica import in_our_replica
 from tf_byteps.private.keras import BaseOptimizer
+from tf_byteps.tables.saving import note_state
 
 __all__ = ["Adadelta", "Adagrad", "Ftrl", "LazyAdam", "LazySGD", "RMSprop", "RowWiseAdagrad"]
 
@@ -304,12 +305,13 @@ class RowWiseAdagrad(_OfRows, keras.optimizers.Optimizer):
     def _accumulator(self, variable: keras.Variable) -> keras.Variable:
         rank = len(variable.shape)
         initializer: Any = keras.initializers.Constant(self.initial_accumulator_value)
-        return self.add_variable(
+        accumulator = self.add_variable(
             shape=(variable.shape[0], *[1] * (rank - 1)) if rank else (),
             initializer=initializer,
             dtype=variable.dtype,
             name=f"{variable.path.replace('/', '_')}_accumulator",
         )
+        return note_state(accumulator, variable)
 
     def update_step(
         self, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float

@@ -23,6 +23,7 @@ from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import local_steps
 from tf_byteps.strategy.variables import OnReadVariable
+from tf_byteps.tables import layout as layouts
 from tf_byteps.training.initial_values import synchronize
 from tf_byteps.types import Variable
 
@@ -64,7 +65,9 @@ class InitialValues:
         ready = [
             variable
             for variable in alive
-            if variable is not None and all(variable is not other for other in uninitialized)
+            if variable is not None
+            and all(variable is not other for other in uninitialized)
+            and layouts.of(variable) is None
         ]
         if ready:
             synchronize("variables created in the scope", [(v.name, v) for v in ready])
@@ -78,7 +81,7 @@ class InitialValues:
         variables, optimizers = list(model.variables), optimizers_of(model)
         for optimizer in optimizers:
             variables += optimizer.variables
-        variables = {id(variable.value): variable for variable in variables}
+        variables = {id(each.value): each for each in variables if layouts.of(each) is None}
         own = variable_kinds.variables(model, variable_kinds.Kind.OWN)
         kept = _begun([*own, *local_steps.inner_state(model, optimizers)])
         named = [(v.path, v.value) for key, v in variables.items() if key not in kept]

@@ -3,6 +3,7 @@
 | kind | which variables | in training |
 |---|---|---|
 | weight | created as trainable, also while it is frozen | every worker makes the same updates |
+| rows | rows of a table that are this worker's: `DistributedEmbedding` | updated by their worker |
 | statistic | other floating-point ones | follows the worker's own rows; averaged where it differs |
 | synchronized | statistics that a layer computes over all workers' rows | the same everywhere |
 | counter | other integers and booleans | every worker counts the same steps |
@@ -25,6 +26,8 @@ from typing import Any
 import keras
 from keras import tree
 
+from tf_byteps.tables import layout as layouts
+
 _ATTRIBUTE = "byteps_kind"
 
 
@@ -32,6 +35,7 @@ class Kind(enum.Enum):
     """What a variable is. The values are what `byteps_kind` may be."""
 
     WEIGHT = "weight"
+    ROWS = "rows"
     STATISTIC = "statistic"
     SYNCHRONIZED = "synchronized"
     COUNTER = "counter"
@@ -94,7 +98,7 @@ def _all(model: keras.Model) -> Any:
     found = {}
     for layer in model._flatten_layers():
         for variable, kind in _of_layer(layer):
-            if kind not in (Kind.WEIGHT, Kind.SEED):
+            if kind not in (Kind.WEIGHT, Kind.ROWS, Kind.SEED):
                 kind = _said(variable, layer) or kind
             found.setdefault(id(variable), (variable, kind, layer))
     for variable in model.metrics_variables:
@@ -106,7 +110,7 @@ def _of_layer(layer: keras.layers.Layer) -> Iterator[Any]:
     """Pairs of a layer's own variables and what they are if the program says nothing."""
     states = _states(layer)
     for variable in layer._trainable_variables:
-        yield variable, Kind.WEIGHT
+        yield variable, Kind.WEIGHT if layouts.of(variable) is None else Kind.ROWS
     for variable in states.values():
         yield variable, Kind.OWN
     for generator in layer._seed_generators:

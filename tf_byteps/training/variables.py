@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.exchange.variable_lists import check_lists, keyed_variables
 from tf_byteps.ops import gather, names
+from tf_byteps.tables import layout as layouts
 from tf_byteps.training import initial_values
 
 _WHAT = "variables to broadcast"
@@ -23,7 +24,8 @@ def broadcast_variables(
 
     The workers first compare what they are about to set: path, dtype and shape of each variable,
     not the order. Call it before training, and after a restore that only one worker has done.
-    Within a `tf.function` it becomes part of the function.
+    Within a `tf.function` it becomes part of the function. Rows of `DistributedEmbedding`, which
+    are each worker's own, stay as they are.
 
     Args:
         variables: a list (or other structure) of `keras.Variable` or `tf.Variable`.
@@ -46,6 +48,7 @@ def broadcast_variables(
     named = [
         (names.in_scope(scope, getattr(variable, "path", variable.name)), tf_variable(variable))
         for variable in tf.nest.flatten(variables)
+        if layouts.of(variable) is None
     ]
     if tf.executing_eagerly():
         initial_values.synchronize(_WHAT, named, root_rank)

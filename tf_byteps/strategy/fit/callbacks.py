@@ -6,6 +6,7 @@ reach workers that cannot see it, and a decision that one worker takes alone mus
 """
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tf_byteps.exchange import leaving
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.strategy.fit import framework, metrics, orbax, statistics, stopping, weights
+from tf_byteps.tables import saving as tables
 from tf_byteps.training import progress_bar
 from tf_byteps.types import Logs
 
@@ -145,7 +147,7 @@ def completed(
         "check weights": runtime.config().check_weights,
         "in an epoch": statistics.is_of_own_rows(model),
         "epochs": int(epochs),
-        "collective": sorted(filter(None, (getattr(each, "collective", "") for each in mine))),
+        "collective": sorted(filter(None, (_collective(model, each) for each in mine))),
         "learning rate": _learning_rate(model),
     }
     everyone, _ = leaving.meet(facts)
@@ -173,6 +175,14 @@ def completed(
         each.set_model(model)
     callbacks.callbacks[:] = [first, *callbacks.callbacks, last]
     return callbacks
+
+
+def _collective(model: keras.Model, callback: keras.callbacks.Callback) -> str:
+    """By what name a callback must be on all workers; "" if it need not."""
+    if isinstance(callback, _SAVING) and tables.spread_variables(model):
+        freq = getattr(callback, "save_freq", None)
+        return f"{type(callback).__name__}(save_freq={freq!r})"
+    return getattr(callback, "collective", "")
 
 
 def _check_equal(everyone: list[dict[str, Any]]) -> None:
@@ -231,12 +241,12 @@ def changes() -> list[Any]:
     whole = [(classes.CSVLogger, name) for name in _handlers(classes.CSVLogger)]
     whole += [(classes.TensorBoard, name) for name in _handlers(classes.TensorBoard)]
     whole += [(classes.RemoteMonitor, name) for name in _handlers(classes.RemoteMonitor)]
-    # Reading as well: the others may see no backup, or an old one.
-    whole += [(classes.BackupAndRestore, name) for name in ("on_train_begin", "on_train_end")]
     return [
         *((owner, name, _on_worker_0) for owner, name in whole),
         (classes.TensorBoard, "set_model", _set_model),
         (classes.ModelCheckpoint, "_save_model", _decide_and_save),
+        (classes.BackupAndRestore, "on_train_begin", _restore),
+        (classes.BackupAndRestore, "on_train_end", _on_worker_0),
         (classes.BackupAndRestore, "_save_model", _back_up),
         *orbax.changes(),
         progress_bar.change(_has_our_strategy),
@@ -287,7 +297,8 @@ def _decide_and_save(
         statistics.average_all(self.model)
     if _leaves_files_to_worker_0(self.model):
         path = self._get_file_path(epoch, batch, logs)
-        self._should_save_model(epoch, batch, logs, path)
+        if self._should_save_model(epoch, batch, logs, path):
+            _take_part(self.model)
     else:
         original(self, epoch, batch, logs)
 
@@ -298,6 +309,36 @@ def _back_up(original: Callable[..., Any], self: Any) -> None:
         framework.current().finish_local_steps(self.model)
         statistics.average_all(self.model)
     _on_worker_0(original, self)
+    if _leaves_files_to_worker_0(self.model):
+        _take_part(self.model)
+
+
+def _take_part(model: keras.Model) -> None:
+    """In what worker 0 exchanges while it saves."""
+    if tables.spread_variables(model):
+        with tables.together(model, None):
+            pass
+
+
+def _restore(original: Callable[..., Any], self: Any, logs: Logs = None) -> None:
+    """Each worker reads its rows of tables; all else is worker 0's, as others may see no backup.
+
+    Raises:
+        ValueError: on all workers, if there are such tables and some cannot read the backup.
+    """
+    if not _has_our_strategy(self.model) or not tables.spread_variables(self.model):
+        _on_worker_0(original, self, logs)
+        return
+    sees = gather_objects("backup of tables", os.path.exists(self._weights_path))
+    if len(set(sees)) > 1:
+        raise on_all_workers(
+            ValueError(
+                f"worker {sees.index(True)} sees the backup {self._weights_path!r}, worker "
+                f"{sees.index(False)} does not: the model has tables whose rows are spread over "
+                "the workers, so that all must read it; use a folder that all workers share"
+            )
+        )
+    original(self, logs)
 
 
 def _is_on_all_workers(callback: keras.callbacks.Callback) -> bool:

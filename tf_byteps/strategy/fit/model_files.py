@@ -12,9 +12,10 @@ from typing import Any
 
 import keras
 
-from tf_byteps.private.keras import file_utils, legacy_h5_format, saving_lib
+from tf_byteps.private.keras import BaseOptimizer, file_utils, legacy_h5_format, saving_lib
 from tf_byteps.strategy.fit import statistics
 from tf_byteps.strategy.saving import beside, turns
+from tf_byteps.tables import saving as tables
 from tf_byteps.types import Path
 from tf_byteps.wrapping import Change
 
@@ -27,6 +28,8 @@ def changes() -> list[Change]:
         (saving_lib, "save_model", _save),
         (saving_lib, "save_weights_only", _save),
         (legacy_h5_format, "save_model_to_hdf5", _save),
+        (BaseOptimizer, "save_own_variables", _save_optimizer),
+        (BaseOptimizer, "load_own_variables", _load_optimizer),
     ]
 
 
@@ -37,6 +40,30 @@ def _save(
     *args: object,
     **kwargs: object,
 ) -> None:
+    if not tables.spread_variables(model):
+        _save_alone(original, model, filepath, *args, **kwargs)
+        return
+    with tables.together(model, os.fspath(filepath)) as writes:
+        if writes:
+            _save_alone(original, model, filepath, *args, **kwargs)
+
+
+def _save_optimizer(original: Callable[..., Any], self: Any, store: Any) -> None:
+    original(self, tables.Store(store, self.variables))
+
+
+def _load_optimizer(original: Callable[..., Any], self: Any, store: Any) -> None:
+    original(self, tables.Store(store, self.variables))
+
+
+def _save_alone(
+    original: Callable[..., Any],
+    model: keras.Model,
+    filepath: Path,
+    *args: object,
+    **kwargs: object,
+) -> None:
+    """Without an exchange."""
     is_path = isinstance(filepath, (str, os.PathLike)) and not file_utils.is_remote_path(filepath)
     if not is_path or not turns.is_shared(filepath):
         original(model, filepath, *args, **kwargs)

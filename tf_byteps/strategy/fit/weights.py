@@ -16,6 +16,7 @@ from tf_byteps.exchange.equality import difference
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.fit import framework
+from tf_byteps.tables import layout as layouts
 
 _logger = logging.getLogger("tf_byteps")
 _ADVICE = (
@@ -64,4 +65,5 @@ def common_variables(model: keras.Model) -> list[Any]:
     for optimizer in optimizers:
         variables += optimizer.variables
     own = {id(variable) for variable in framework.current().own_state(model, optimizers)}
-    return list({id(each): each for each in variables if id(each) not in own}.values())
+    common = [each for each in variables if id(each) not in own and layouts.of(each) is None]
+    return list({id(each): each for each in common}.values())

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients import overwriting, row_updates, updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
+from tf_byteps.gradients.reducing import finite_everywhere
 from tf_byteps.gradients.replica import in_our_replica, in_our_scope
 from tf_byteps.private.keras import BaseOptimizer, KerasVariable, keras_loss
 from tf_byteps.private.keras_tensorflow import TFOptimizer, keras_core, keras_nn
@@ -35,6 +36,8 @@ from tf_byteps.strategy.step import (
 )
 from tf_byteps.strategy.step.gradients import reduce_gradients
 from tf_byteps.strategy.variables import made_by_keras
+from tf_byteps.tables import gradients as tables, layout as layouts
+from tf_byteps.tables.saving import note_state
 from tf_byteps.types import Gradient, TensorLike, Variable
 from tf_byteps.wrapping import Change
 
@@ -56,7 +59,7 @@ def changes() -> list[Change]:
         (keras.random.SeedGenerator, "next", noise.of_replica),
         (framework_seed, "get_seed", noise.of_operation),
         (BaseOptimizer, "add_variable", _add_variable),
-        (TFOptimizer, "add_variable_from_reference", _add_variable),
+        (TFOptimizer, "add_variable_from_reference", _add_variable_of),
         (keras.optimizers.LossScaleOptimizer, "apply", _loss_scale_apply),
         (keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite),
         (keras_loss, "scale_loss_for_distribution", losses.scale),
@@ -140,6 +143,13 @@ def _clip_gradients(
 ) -> Any:
     """The first thing that Keras does with the gradients of an update, and only in updates."""
     update = updates.current()
+    if update is not None and in_our_replica():
+        tables.refuse(
+            [layouts.of(variable) for variable in update.variables],
+            clipnorm=self.clipnorm,
+            global_clipnorm=self.global_clipnorm,
+            gradient_accumulation_steps=self.gradient_accumulation_steps,
+        )
     if update is not None and update.optimizer is self and in_our_replica():
         grads = update.reduce_once(grads, reduce_gradients)
     return row_updates.clip(original, self, grads) if in_our_replica() else original(self, grads)
@@ -182,6 +192,17 @@ def _add_variable(
     return original(self, *args, **kwargs)
 
 
+def _add_variable_of(
+    original: Callable[..., Any],
+    self: keras.optimizers.Optimizer,
+    reference_variable: Variable,
+    *args: object,
+    **kwargs: object,
+) -> Any:
+    state = _add_variable(original, self, reference_variable, *args, **kwargs)
+    return note_state(state, reference_variable)
+
+
 def _loss_scale_apply(
     original: Callable[..., Any],
     self: keras.optimizers.Optimizer,
@@ -205,6 +226,9 @@ def _check_finite(
     original: Callable[..., Any], self: keras.optimizers.Optimizer, grads: list[Gradient]
 ) -> Any:
     update, batch = updates.current(), local_batch.current()
+    if update is not None and in_our_replica() and layouts.any_of(update.variables):
+        # Each worker has the gradients of other rows.
+        return finite_everywhere(original(self, grads))
     if update is None or update.reduced or not in_our_replica():
         return original(self, grads)
     if batch is not None and batch.is_local:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_byteps.private.keras import BaseOptimizer, Trainer
 from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.strategy import batch_handlers
+from tf_byteps.tables import layout as layouts
 
 _READ_NO_WEIGHTS = (
     keras.callbacks.ProgbarLogger,
@@ -55,6 +56,8 @@ def _model_problem(model: keras.Model) -> Any:
     for layer in model._flatten_layers():
         if getattr(layer, "synchronized", False):
             return f"the layer {layer.name!r} exchanges statistics in its forward pass"
+    if layouts.any_of(model.trainable_weights):
+        return "the model has tables whose rows are spread over the workers"
     return None
 
 

@@ -12,6 +12,7 @@ from tf_byteps.gradients import reducing
 from tf_byteps.ops import Average, Compression, Sum, slices
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy.step import local_batch
+from tf_byteps.tables import gradients as tables, layout as layouts
 from tf_byteps.types import Gradient, Variable
 
 
@@ -30,6 +31,12 @@ def reduce_gradients(
         The list of results; `None` stays.
     """
     batch, strategy = local_batch.current(), tf.distribute.get_strategy()
+    tables.refuse(
+        [layouts.of(variable) for variable in variables],
+        staleness=getattr(strategy, "staleness", 0),
+        local_steps=getattr(strategy, "local_steps", None),
+        backup_workers=getattr(strategy, "backup_workers", 0),
+    )
     if getattr(strategy, "local_steps", None) is None or runtime.size() == 1:
         return reducing.reduce_gradients(gradients, variables, _reduction(), scope)
     if batch is None:

@@ -1,0 +1,124 @@
+"""Tables whose rows are spread over the workers, compared with Keras's embeddings."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import workers
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "tables_programs.py")
+CASES = (("sum", "SGD"), ("mean", "Adagrad"), (None, "Adam"))
+
+
+def _scenario(function, **arguments):
+    return f"{function}={json.dumps(arguments)}"
+
+
+def _training(function, case):
+    return _scenario(function, combiner=case[0], optimizer=case[1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture(scope="module")
+def three(folder):
+    cases = [_training("spread", case) for case in CASES]
+    return workers.run(PROGRAM, [_scenario("saves", folder=folder), *cases], 3)
+
+
+@pytest.fixture(scope="module")
+def loading(folder, three):
+    path = three[_scenario("saves", folder=folder)][0][0]
+    return _scenario("loads", folder=folder, path=path)
+
+
+@pytest.fixture(scope="module")
+def two(loading):
+    scenarios = [
+        _training("spread", CASES[0]),
+        loading,
+        _scenario("loop", is_plain=False),
+        "refused",
+    ]
+    return workers.run(PROGRAM, scenarios, 2)
+
+
+@pytest.fixture(scope="module")
+def alone(loading):
+    cases = [_training("plain", case) for case in CASES]
+    others = [_training("spread", CASES[0]), _scenario("loop", is_plain=True), "inputs", loading]
+    return workers.run(PROGRAM, [*cases, *others], 1)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_workers_train_as_one_process_with_plain_embeddings(three, alone, number):
+    _compare(alone, CASES[number], three[_training("spread", CASES[number])])
+
+
+def test_two_workers_and_one_process_do_so_too(two, alone):
+    scenario = _training("spread", CASES[0])
+    _compare(alone, CASES[0], [*two[scenario], *alone[scenario]])
+
+
+def _compare(alone, case, results):
+    tables, numbers = alone[_training("plain", case)][0]
+    for its_tables, (losses, evaluated, predicted), _ in results:
+        for name, table in tables.items():
+            np.testing.assert_allclose(its_tables[name], table, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(losses, numbers[0], rtol=1e-9)
+        np.testing.assert_allclose(evaluated, numbers[1], rtol=1e-9)
+        np.testing.assert_allclose(predicted, numbers[2], rtol=1e-9, atol=1e-12)
+    assert numbers[0][1] < numbers[0][0]
+
+
+def test_each_worker_has_its_share_of_the_rows(three):
+    for _, _, rows in three[_training("spread", CASES[0])]:
+        assert rows == {"tables/rows_of_4": (19, 4), "tables/rows_of_2": (1, 2)}
+
+
+def test_files_have_whole_tables_and_states_for_any_number_of_workers(three, two, alone, loading):
+    saved = json.loads(loading.partition("=")[2])
+    _, before, after = three[_scenario("saves", folder=saved["folder"])][0]
+    for group in (two, alone):
+        for found in group[loading]:
+            assert len(found) == 5
+            for its_before, its_after in found:
+                for name, table in before.items():
+                    np.testing.assert_array_equal(its_before[name], table)
+                    np.testing.assert_allclose(its_after[name], after[name], rtol=1e-9, atol=1e-12)
+
+
+def test_a_loop_of_the_programs_own_trains_as_with_plain_embeddings(two, alone):
+    losses, tables = alone[_scenario("loop", is_plain=True)][0]
+    for its_losses, its_tables in two[_scenario("loop", is_plain=False)]:
+        np.testing.assert_allclose(its_losses, losses, rtol=1e-9)
+        np.testing.assert_allclose(its_tables["words"], tables["words"], rtol=1e-9, atol=1e-12)
+
+
+def test_what_does_not_go_with_spread_tables_is_refused(two):
+    for messages in two["refused"]:
+        assert "global_clipnorm=1.0 does not work with Dist" in messages["clipped"]
+        assert "gradient_accumulation_steps=2 does not work" in messages["accumulating"]
+        assert "local_steps=" in messages["local_steps"] and "does not work" in str(messages)
+        assert "make the layer and its model in the strategy's scope" in messages["no strategy"]
+
+
+@pytest.mark.parametrize("index", [-1, 50])
+def test_an_index_out_of_range_on_one_worker_ends_all(index):
+    scenario = _scenario("out_of_range", index=index)
+    messages = workers.run(PROGRAM, [scenario], 2)[scenario]
+    assert any(
+        "'title' has an index that is not in the table 'words', which has 50 rows" in message
+        for message in messages
+    ), messages
+    assert "no error" not in messages
+
+
+def test_ragged_and_sparse_inputs_and_masks_give_the_same(alone):
+    expected = [[4, 5], [0, 0], [4, 5]]
+    for found in alone["inputs"][0]:
+        np.testing.assert_array_equal(found, expected)

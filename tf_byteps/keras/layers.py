@@ -1,0 +1,212 @@
+"""Layers for large embeddings: tables whose rows are spread over the workers.
+
+See docs/embeddings.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.exchange.strategies import is_ours
+from tf_byteps.tables import combining, layout as layouts, saving
+from tf_byteps.tables.configs import FeatureConfig, TableConfig
+from tf_byteps.tables.initial_rows import InitialRows
+from tf_byteps.tables.layout import Layout, Stack
+from tf_byteps.tables.lookup import look_up
+from tf_byteps.tables.plan import Plan, features_from
+
+__all__ = ["DistributedEmbedding", "FeatureConfig", "TableConfig"]
+
+
+@keras.saving.register_keras_serializable("tf_byteps")
+class DistributedEmbedding(keras.layers.Layer):
+    """Embeddings in tables of which each worker of a `BytePSStrategy` has `1 / workers`.
+
+    A step asks the workers that have the rows for them, and sends them the rows' gradients. Bytes
+    and memory of a worker do not grow with the number of workers, and results are those of plain
+    embeddings in one process. In one process it needs no strategy.
+
+    Layers and models are called by all workers alike: looking up is an exchange. An optimizer that
+    touches single rows (`keras.optimizers.SGD`, `Adagrad`, those of
+    `tf_byteps.keras.optimizers`) takes time for the rows of a step; others for all of a worker.
+
+    Args:
+        feature_configs: a `FeatureConfig`, or lists and dicts of them. Inputs have the same
+            structure.
+        **kwargs: those of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: two tables have one name, or there is no feature.
+        NotImplementedError: Keras does not run on TensorFlow.
+
+    Example:
+        >>> layers = tf_byteps.keras.layers
+        >>> words = layers.TableConfig("words", 1_000_000, 64, combiner="sum")
+        >>> with tf_byteps.BytePSStrategy().scope():
+        ...     layer = layers.DistributedEmbedding({"title": layers.FeatureConfig("title", words)})
+        ...     title = keras.Input([20], dtype="int64")
+        ...     model = keras.Model({"title": title}, layer({"title": title})["title"])
+    """
+
+    def __init__(self, feature_configs: Any, **kwargs: Any) -> None:
+        if keras.backend.backend() != "tensorflow":
+            raise NotImplementedError(
+                "DistributedEmbedding works with Keras on TensorFlow, and Keras runs on "
+                f"{keras.backend.backend()}: set KERAS_BACKEND=tensorflow, or use "
+                "keras.layers.Embedding"
+            )
+        super().__init__(**kwargs)
+        self.supports_jit = False  # how many rows come is known only when a step runs
+        self._plan = Plan(feature_configs)
+        self._stacks: tuple[Stack, ...] = ()
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes this worker's rows. Keras calls it.
+
+        Raises:
+            RuntimeError: there are several workers, and no `BytePSStrategy` is in use, or the job
+                is elastic.
+        """
+        del input_shape
+        if self.built:
+            return
+        workers, rank = _place(self.name)
+        stacks = []
+        for tables in self._plan.by_width():
+            width = tables[0].embedding_dim
+            sizes = tuple((table.name, table.vocabulary_size) for table in tables)
+            layout = Layout(sizes, workers, rank)
+            variable = self.add_weight(
+                name=f"rows_of_{width}",
+                shape=(layout.rows_of_worker, width),
+                initializer=InitialRows(tables, layout),
+                autocast=False,  # rows are cast when they have been looked up
+            )
+            saving.note_rows(variable, layout)
+            stacks.append(Stack(variable, layout))
+        self._stacks = tuple(stacks)
+        self.built = True
+
+    def call(self, inputs: Any, weights: Any = None, training: bool = False) -> Any:
+        """Looks up the features of a batch.
+
+        Args:
+            inputs: of the structure of `feature_configs`: integer tensors of shape `[samples]` or
+                `[samples, indices]`, `tf.RaggedTensor`s or `tf.SparseTensor`s; without a combiner
+                dense ones of any shape.
+            weights: `None`, or of the same structure, kinds and shapes: what rows are multiplied by
+                before they are combined. 0 leaves an index out.
+            training: not used.
+
+        Returns:
+            The same structure of tensors: `[samples, embedding_dim]`, or of the input's shape and
+            `embedding_dim` without a combiner.
+
+        Raises:
+            ValueError: shapes do not fit.
+            tf.errors.InvalidArgumentError: an index is not in its table.
+        """
+        del training
+        plan = self._plan
+        of_features = plan.flat(inputs, "inputs")
+        numbers: list[Any] = [None] * len(of_features)
+        if weights is not None:
+            numbers = plan.flat(weights, "weights")
+        lookups = [
+            combining.of_feature(*each)
+            for each in zip(plan.features, of_features, numbers, strict=True)
+        ]
+        outputs: dict[int, tf.Tensor] = {}
+        for stack in self._stacks:
+            of_stack = [each for each in lookups if stack.layout.has(each.feature.table.name)]
+            rows = self._look_up(stack, of_stack)
+            for each, its_rows in zip(of_stack, rows, strict=True):
+                outputs[id(each)] = combining.combined(each, its_rows)
+        return plan.packed([outputs[id(each)] for each in lookups])
+
+    def _look_up(self, stack: Stack, lookups: list[combining.Lookups]) -> list[Any]:
+        """The rows of several features in one exchange."""
+        layout, variable = stack.layout, stack.variable
+        indices = [each.indices + layout.begin_of(each.feature.table.name) for each in lookups]
+        rows = look_up(variable.value, layout, tf.concat(indices, 0), variable.path)
+        rows = tf.cast(rows, self.compute_dtype)
+        return tf.split(rows, [tf.size(each) for each in indices], num=len(indices))
+
+    def get_embedding_tables(self) -> dict[str, np.ndarray[Any, Any]]:
+        """All tables, whole. With several workers a collective, and memory for all of them.
+
+        Returns:
+            A dict of each table's name and an array of shape `[vocabulary_size, embedding_dim]`.
+        """
+        found = {}
+        for stack in self._stacks:
+            is_spread = layouts.of(stack.variable) is not None
+            take = saving.whole if is_spread else saving.saved
+            found.update(stack.by_table(take(stack.variable)))
+        return {name: found[name] for name in self._plan.tables}
+
+    def set_embedding_tables(self, tables: Mapping[str, Any]) -> None:
+        """Sets tables, of which each worker takes its rows.
+
+        Args:
+            tables: a dict of the names of all tables and arrays of shape
+                `[vocabulary_size, embedding_dim]`, the same on all workers.
+
+        Raises:
+            ValueError: a table is missing, or has another shape.
+        """
+        for name, table in self._plan.tables.items():
+            shape = np.shape(tables[name]) if name in tables else None
+            if shape != table.shape:
+                raise ValueError(
+                    f"the table {name!r} must have shape {table.shape}, got "
+                    f"{'none of this name' if shape is None else shape}"
+                )
+        for stack in self._stacks:
+            names = [name for name, _ in stack.layout.tables]
+            whole = np.concatenate([np.asarray(tables[name]) for name in names])
+            stack.variable.assign(saving.own_rows(whole, stack.layout))
+
+    def save_own_variables(self, store: Any) -> None:
+        """Puts each whole table into a store of Keras's, under its name. Keras calls it."""
+        for stack in self._stacks:
+            for name, rows in stack.by_table(saving.saved(stack.variable)).items():
+                store[name] = rows
+
+    def load_own_variables(self, store: Any) -> None:
+        """Takes this worker's rows from a store of Keras's. Keras calls it."""
+        self.set_embedding_tables({name: store[name] for name in store.keys()})
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal layer."""
+        return {**super().get_config(), **self._plan.get_config()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> DistributedEmbedding:
+        """The layer that `get_config` has described."""
+        features, others = features_from(config)
+        return cls(features, **others)
+
+
+def _place(name: str) -> tuple[int, int]:
+    """The number of workers and this worker's rank."""
+    if not runtime.is_initialized():
+        return 1, 0
+    if runtime.config().elastic:
+        raise RuntimeError(
+            f"the layer {name!r} has tables that are spread over the workers, and the job is "
+            "elastic: a worker that is lost would take its rows with it; start the job with a "
+            "fixed number of workers, and restore a checkpoint after a failure"
+        )
+    if runtime.size() > 1 and not is_ours(tf.distribute.get_strategy()):
+        raise RuntimeError(
+            f"the layer {name!r} has tables that are spread over {runtime.size()} workers, and no "
+            "BytePSStrategy is in use: make the layer and its model in the strategy's scope"
+        )
+    return runtime.size(), runtime.rank()

@@ -1,0 +1,13 @@
+"""Embedding tables of which each worker has some rows: `tf_byteps.keras.layers`.
+
+| file | what |
+|---|---|
+| `configs` | what a program says of a table, and of a feature that looks up in it |
+| `plan` | the features of a layer, and their tables |
+| `layout` | which worker has which rows, and which variables are such rows |
+| `lookup` | rows for this worker's indices, from the workers that have them |
+| `gradients` | gradients of rows, to the workers that have the rows |
+| `initial_rows` | initial values, the same for any number of workers |
+| `combining` | one row of a sample from several |
+| `saving` | whole tables, in files that any number of workers can load |
+"""

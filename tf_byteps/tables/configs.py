@@ -1,0 +1,142 @@
+"""What a program says of its tables, and of the features that look up in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+COMBINERS = ("mean", "sum", "sqrtn", None)
+_PLACEMENTS = ("auto", "default_device")
+_logger = logging.getLogger("tf_byteps")
+
+
+def _initializer() -> Any:
+    # A standard deviation of 1 / sqrt(width), as Keras-RS has it.
+    return keras.initializers.VarianceScaling(mode="fan_out")
+
+
+@dataclasses.dataclass(eq=False)
+class TableConfig:
+    """A table of embeddings, for `DistributedEmbedding`.
+
+    Args:
+        name: of the table, without "/".
+        vocabulary_size: how many rows it has. Indices are from 0 to below it.
+        embedding_dim: how many numbers a row has.
+        initializer: a `keras.initializers.Initializer` or its name. Default: normally distributed,
+            truncated, with a standard deviation of `1 / sqrt(embedding_dim)`.
+        optimizer: accepted for compatibility. The optimizer of `Model.compile` trains the table, as
+            it does in Keras-RS on CPUs and GPUs; one that is given here is named in a warning.
+        combiner: what becomes of several indices of one sample: "mean", "sum" or "sqrtn" of their
+            rows; `None` if each keeps its row.
+        placement: "auto" or "default_device", which are the same.
+        max_ids_per_partition: accepted for compatibility and not used.
+        max_unique_ids_per_partition: accepted for compatibility and not used.
+
+    Raises:
+        ValueError: an argument is out of range, or there is no such combiner or placement.
+
+    Example:
+        >>> users = tf_byteps.keras.layers.TableConfig("users", 1_000_000, 64)
+    """
+
+    name: str
+    vocabulary_size: int
+    embedding_dim: int
+    initializer: Any = dataclasses.field(default_factory=_initializer)
+    optimizer: Any = None
+    combiner: str | None = "mean"
+    placement: str = "auto"
+    max_ids_per_partition: int = 256
+    max_unique_ids_per_partition: int = 256
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name or "/" in self.name:
+            raise ValueError(
+                f"the name of a table must be a string without '/', got {self.name!r}: it is the "
+                "table's name in files"
+            )
+        for what in ("vocabulary_size", "embedding_dim"):
+            value = getattr(self, what)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(
+                    f"{what} of the table {self.name!r} must be an integer of at least 1, got "
+                    f"{value!r}"
+                )
+        if self.combiner not in COMBINERS:
+            raise ValueError(
+                f"combiner of the table {self.name!r} must be one of {COMBINERS}, got "
+                f"{self.combiner!r}"
+            )
+        if self.placement not in _PLACEMENTS:
+            raise ValueError(
+                f"placement of the table {self.name!r} must be one of {_PLACEMENTS}, got "
+                f"{self.placement!r}: tables are in the memory of the workers' devices"
+            )
+        self.initializer = keras.initializers.get(self.initializer)
+        if self.optimizer is not None:
+            _logger.warning(
+                "the table %r has the optimizer %r, which is not used: the optimizer of "
+                "Model.compile trains all tables; leave it out of TableConfig",
+                self.name,
+                self.optimizer,
+            )
+            self.optimizer = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and numbers in a row."""
+        return self.vocabulary_size, self.embedding_dim
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal table."""
+        return {
+            "name": self.name,
+            "vocabulary_size": self.vocabulary_size,
+            "embedding_dim": self.embedding_dim,
+            "initializer": keras.saving.serialize_keras_object(self.initializer),
+            "combiner": self.combiner,
+            "placement": self.placement,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> TableConfig:
+        """The table that `get_config` has described."""
+        initializer = keras.saving.deserialize_keras_object(config["initializer"])
+        return cls(**{**config, "initializer": initializer})
+
+
+@dataclasses.dataclass(eq=False)
+class FeatureConfig:
+    """A feature that looks up in a table, for `DistributedEmbedding`.
+
+    Args:
+        name: of the feature.
+        table: a `TableConfig`. Several features may have the same.
+        input_shape: accepted for compatibility and not used: the shapes are those of the input.
+        output_shape: accepted for compatibility and not used: it follows from the input and the
+            table's combiner.
+
+    Raises:
+        TypeError: `table` is no `TableConfig`.
+
+    Example:
+        >>> layers = tf_byteps.keras.layers
+        >>> user = layers.FeatureConfig("user", layers.TableConfig("users", 1_000_000, 64))
+    """
+
+    name: str
+    table: TableConfig
+    input_shape: Sequence[int | None] | None = None
+    output_shape: Sequence[int | None] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, TableConfig):
+            raise TypeError(
+                f"table of the feature {self.name!r} must be a "
+                f"tf_byteps.keras.layers.TableConfig, got {type(self.table).__name__}"
+            )

@@ -1,0 +1,92 @@
+"""Gradients of rows, to the workers that have the rows.
+
+A worker adds up its gradients for one row, and sends them to the worker that has it, which adds up
+those of all workers: with u different rows of R bytes about `u * (8 + R)` bytes sent and received,
+whatever the number of workers is, in one exchange for all tables of one width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_byteps.ops import slices
+from tf_byteps.ops.scattering import alltoall
+from tf_byteps.tables.layout import Layout
+from tf_byteps.tables.lookup import by_owner
+
+
+def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: float = 1.0) -> Any:
+    """The gradient of this worker's rows of tables, from all workers. A collective.
+
+    Args:
+        gradient: what `lookup.look_up` gives: a `tf.IndexedSlices` of the rows of all tables.
+        layout: which worker has which rows.
+        name: of the exchange.
+        average: whether the sum of the workers' gradients is divided by their number.
+        factor: what the result is multiplied by.
+
+    Returns:
+        A `tf.IndexedSlices` of this worker's rows, each once, in ascending order.
+
+    Raises:
+        NotImplementedError: the gradient is dense, as accumulated ones are.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        raise NotImplementedError(
+            f"the gradient of the rows of {_names(layout)} is dense: with DistributedEmbedding and "
+            "several workers train without gradient_accumulation_steps, sparse_as_dense and what "
+            "else makes gradients of rows dense"
+        )
+    own = slices.merged(gradient)
+    rows, counts = by_owner(layout, tf.cast(own.indices, tf.int64))
+    order = tf.argsort(layout.owners(tf.cast(own.indices, tf.int64)), stable=True)
+    packed = _packed(rows, tf.gather(own.values, order))
+    received, _ = alltoall(packed, counts, name=name)
+    received = tf.ensure_shape(received, packed.shape)
+    rows, values = _unpacked(received, own.values)
+    summed = slices.merged(tf.IndexedSlices(values, layout.places(rows)))
+    values = summed.values
+    if average:
+        values /= tf.cast(layout.workers, values.dtype)
+    if factor != 1:
+        values *= tf.cast(factor, values.dtype)
+    shape = tf.constant([layout.rows_of_worker, *values.shape[1:].as_list()], tf.int64)
+    return tf.IndexedSlices(values, summed.indices, shape)
+
+
+def refuse(layouts: Sequence[Layout | None], **settings: Any) -> None:
+    """Raises NotImplementedError if a setting does not go with tables that are spread.
+
+    Args:
+        layouts: of the variables that are trained.
+        **settings: names and values of what does not.
+    """
+    found = [layout for layout in layouts if layout is not None]
+    for setting, value in settings.items():
+        if found and value:
+            raise NotImplementedError(
+                f"{setting}={value!r} does not work with DistributedEmbedding and several workers "
+                f"({_names(found[0])}): leave it out, or use keras.layers.Embedding"
+            )
+
+
+def _names(layout: Layout) -> str:
+    names = [name for name, _ in layout.tables]
+    listed = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+    return f"the table{'s' if len(names) > 1 else ''} {listed}"
+
+
+def _packed(rows: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """The bits of an int64 before the row that it is the number of."""
+    bits = tf.bitcast(rows, values.dtype)
+    return tf.concat([tf.reshape(bits, [-1, 8 // values.dtype.size]), values], 1)
+
+
+def _unpacked(packed: tf.Tensor, like: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    columns = 8 // like.dtype.size
+    bits = packed[:, :columns]
+    rows = tf.bitcast(bits[:, 0] if columns == 1 else bits, tf.int64)
+    return rows, packed[:, columns:]
