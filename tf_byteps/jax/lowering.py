@@ -21,6 +21,7 @@ from tf_byteps.declaration import Declaration
 from tf_byteps.errors import BytePSError, ExchangeError
 from tf_byteps.jax import custom_calls
 from tf_byteps.jax.custom_calls import NUMBER, emit
+from tf_byteps.jax.exchanges import Exchanges
 
 _MEGABYTE = 1 << 20
 _Typed = tuple[Any, Any]  # a value of the program, and its jax.core.ShapedArray
@@ -63,7 +64,7 @@ class _Program:
         self.blocks.append(_Block(at, (run, NUMBER)))
         return self.blocks[-1]
 
-    def names(self, exchanges: "Exchanges") -> list[str]:
+    def names(self, exchanges: Exchanges) -> list[str]:
         """The names under which exchanges travel."""
         if exchanges.is_derived:
             return [self._numbered(name) for name in exchanges.names]
@@ -89,68 +90,6 @@ class _Program:
         """`name`, with `#1`, `#2`, ... for its further uses."""
         index = self.uses[name] = self.uses.get(name, -1) + 1
         return f"{name}#{index}" if index else name
-
-
-@dataclasses.dataclass(frozen=True)
-class Exchanges:
-    """What the exchanges of one primitive are.
-
-    Attributes:
-        names: of the exchanges.
-        is_derived: whether the names come from the place of the call: further uses in a program
-            are numbered.
-        kind: "sum", "min", "max", "product", "broadcast" or "gather", of all.
-        average: whether the sum is divided by the number of workers.
-        root_rank: whose value a broadcast sends.
-        codecs: in which the engine sends each; "": as it is.
-        priorities: of each.
-        gradient: "average" or "sum": how the workers' gradients of a broadcast or gather are
-            combined.
-    """
-
-    names: tuple[str, ...]
-    is_derived: bool
-    kind: str
-    codecs: tuple[str, ...]
-    priorities: tuple[int, ...]
-    average: bool = False
-    root_rank: int = 0
-    gradient: str = "average"
-
-    def some(self, places: Sequence[int]) -> "Exchanges":
-        """Some of these."""
-        return dataclasses.replace(
-            self,
-            names=tuple(self.names[i] for i in places),
-            codecs=tuple(self.codecs[i] for i in places),
-            priorities=tuple(self.priorities[i] for i in places),
-        )
-
-    def of(self, places: Sequence[int], ending: str, without: str = "") -> "Exchanges":
-        """Further exchanges for some of these."""
-        return dataclasses.replace(
-            self.some(places),
-            names=tuple(self.names[i].removesuffix(without) + ending for i in places),
-            codecs=tuple("" for _ in places),
-        )
-
-    def reduction(self) -> "Exchanges":
-        """How the workers' gradients are combined."""
-        if self.kind == "sum":
-            return self
-        return dataclasses.replace(
-            self, kind="sum", average=self.gradient == "average", root_rank=0
-        )
-
-    def attributes(self, names: Sequence[str], places: Sequence[int]) -> dict[str, Any]:
-        return custom_calls.attributes(
-            [names[i] for i in places],
-            [self.codecs[i] for i in places],
-            [self.priorities[i] for i in places],
-            self.kind,
-            self.average,
-            self.root_rank,
-        )
 
 
 def lower(

@@ -17,7 +17,7 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 
 from tf_byteps.jax import custom_calls, lowering
 from tf_byteps.jax.errors import exchange_errors
-from tf_byteps.jax.lowering import Exchanges
+from tf_byteps.jax.exchanges import Exchanges
 
 _exchange_p = core.Primitive("byteps_exchange")
 _start_p = core.Primitive("byteps_start_before")

@@ -163,8 +163,12 @@ class _Program:
                 left.append(equation.invars[0])
             elif name in _SUMS:
                 left += [each for each in equation.invars if each.aval.shape == atom.aval.shape]
-            elif name in _SCALINGS and self._is_scalar(equation.invars[1]):
-                left.append(equation.invars[0])
+            elif name in _SCALINGS:
+                first, second = equation.invars
+                if self._is_scalar(second):
+                    left.append(first)
+                elif name == "mul" and self._is_scalar(first):
+                    left.append(second)
         return max(found, default=None)
 
     def _is_scalar(self, atom: Any) -> bool:
