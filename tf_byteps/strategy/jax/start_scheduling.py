@@ -68,11 +68,23 @@ def started_first(step: Callable[..., Any]) -> Callable[..., Any]:
             return results
 
         program = jax.make_jaxpr(flat)(*leaves)
-        program = _Program(program).ordered() or program
+        program = ordered(program) or program
         results = jax.core.eval_jaxpr(program.jaxpr, program.consts, *leaves)
         return jax.tree.unflatten(found[-1], results)
 
     return call
+
+
+def ordered(program: Any) -> Any:
+    """A program in which exchanges start before backpropagation goes on.
+
+    Args:
+        program: a `jax.extend.core.ClosedJaxpr`.
+
+    Returns:
+        Another one with the same arguments and results, or None: no exchange can start early.
+    """
+    return _Program(program).ordered()
 
 
 class _Program:
