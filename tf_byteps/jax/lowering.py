@@ -109,10 +109,10 @@ def lower(
     groups = [[i] for i in rest] if exchanges.kind == "gather" else _groups(context, operands, rest)
     started = [(group, [operands[i] for i in group], handle, []) for group, handle in early]
     for group in groups:
-        begun, (handle, *_), room = _start(
+        begun, order, room = _start(
             context, exchanges, names, group, operands, outs, block, block.last
         )
-        started.append((group, begun, handle, room))
+        started.append((group, begun, order[0], room))
     gate = started[0][2]
     if len(started) > 1 or early:
         handles = [handle for _, _, handle, _ in started]
@@ -145,11 +145,9 @@ def lower_start(
     operands = list(zip(values, context.avals_in))
     group = list(range(len(names)))
     held = operands[len(names) :]
-    begun, (handle, *same), _ = _start(
-        context, exchanges, names, group, operands, [], block, [], held
-    )
-    block.early.append(_Early(tuple(names), handle))
-    return [value for value, _ in [*begun, *same]]
+    begun, order, _room = _start(context, exchanges, names, group, operands, [], block, [], held)
+    block.early.append(_Early(tuple(names), order[0]))
+    return [value for value, _aval in [*begun, *order[1:]]]
 
 
 def _program(context: mlir.LoweringRuleContext) -> _Program:

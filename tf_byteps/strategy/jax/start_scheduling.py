@@ -174,7 +174,7 @@ class _Program:
             elif name in _FORMS:
                 left.append(equation.invars[0])
             elif name in _SUMS:
-                left += [each for each in equation.invars if each.aval.shape == atom.aval.shape]
+                left += [each for each in equation.invars if _shape(each) == _shape(atom)]
             elif name in _SCALINGS:
                 first, second = equation.invars
                 if self._is_scalar(second):
@@ -184,13 +184,13 @@ class _Program:
         return max(found, default=None)
 
     def _is_scalar(self, atom: Any) -> bool:
-        if not atom.aval.shape:
+        if not _shape(atom):
             return True
         number = None if isinstance(atom, core.Literal) else self._made_by.get(atom)
         if number is None:
             return False
         equation = self._equations[number]
-        return equation.primitive.name == "broadcast_in_dim" and not equation.invars[0].aval.shape
+        return equation.primitive.name == "broadcast_in_dim" and not _shape(equation.invars[0])
 
     def _find(self, product: int, exchange: int, place: int, earlier: Sequence[_Hold]) -> Any:
         """A list of one hold, or of none."""
@@ -295,6 +295,10 @@ class _Program:
 
 def _variables(equation: Any) -> list[Any]:
     return [atom for atom in equation.invars if not isinstance(atom, core.Literal)]
+
+
+def _shape(atom: Any) -> tuple[int, ...]:
+    return atom.aval.shape
 
 
 def _is_large(gradient: Any) -> bool:
