@@ -43,7 +43,7 @@ def _layers_of(starts):
 def test_xla_starts_an_exchange_before_it_goes_on_with_backpropagation(group):
     for order in group["order"]:
         kinds = [kind for kind, _ in order]
-        products = [place for place, (_, what) in enumerate(order) if what == "16,512"]
+        products = [place for place, (_, what) in enumerate(order) if what == "8,512"]
         starts = [place for place, kind in enumerate(kinds) if kind == "start"]
         assert _layers_of(order[place][1] for place in starts) == [
             ["layer_2/kernel"],
