@@ -19,7 +19,7 @@ from tf_byteps.exchange.names import call_site, checked as checked_name, in_scop
 from tf_byteps.exchange.reduce_op import Average, ReduceOp
 from tf_byteps.jax import dtypes
 from tf_byteps.jax.compression import Compression
-from tf_byteps.jax.lowering import Exchanges
+from tf_byteps.jax.exchanges import Exchanges
 from tf_byteps.jax.primitive import exchange
 
 

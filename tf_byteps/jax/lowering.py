@@ -21,9 +21,18 @@ from tf_byteps.declaration import Declaration
 from tf_byteps.errors import BytePSError, ExchangeError
 from tf_byteps.jax import custom_calls
 from tf_byteps.jax.custom_calls import NUMBER, emit
+from tf_byteps.jax.exchanges import Exchanges
 
 _MEGABYTE = 1 << 20
 _Typed = tuple[Any, Any]  # a value of the program, and its jax.core.ShapedArray
+
+
+@dataclasses.dataclass(frozen=True)
+class _Early:
+    """Exchanges that one call has started before the operation that ends them."""
+
+    names: tuple[str, ...]
+    handle: _Typed
 
 
 @dataclasses.dataclass
@@ -33,6 +42,7 @@ class _Block:
     at: Any
     run: _Typed
     last: list[_Typed] = dataclasses.field(default_factory=list)
+    early: list[_Early] = dataclasses.field(default_factory=list)
     ends: dict[str, _Typed] = dataclasses.field(default_factory=dict)
 
 
@@ -54,7 +64,7 @@ class _Program:
         self.blocks.append(_Block(at, (run, NUMBER)))
         return self.blocks[-1]
 
-    def names(self, exchanges: "Exchanges") -> list[str]:
+    def names(self, exchanges: Exchanges) -> list[str]:
         """The names under which exchanges travel."""
         if exchanges.is_derived:
             return [self._numbered(name) for name in exchanges.names]
@@ -82,87 +92,89 @@ class _Program:
         return f"{name}#{index}" if index else name
 
 
-@dataclasses.dataclass(frozen=True)
-class Exchanges:
-    """What the exchanges of one primitive are.
-
-    Attributes:
-        names: of the exchanges.
-        is_derived: whether the names come from the place of the call: further uses in a program
-            are numbered.
-        kind: "sum", "min", "max", "product", "broadcast" or "gather", of all.
-        average: whether the sum is divided by the number of workers.
-        root_rank: whose value a broadcast sends.
-        codecs: in which the engine sends each; "": as it is.
-        priorities: of each.
-        gradient: "average" or "sum": how the workers' gradients of a broadcast or gather are
-            combined.
-    """
-
-    names: tuple[str, ...]
-    is_derived: bool
-    kind: str
-    codecs: tuple[str, ...]
-    priorities: tuple[int, ...]
-    average: bool = False
-    root_rank: int = 0
-    gradient: str = "average"
-
-    def of(self, places: Sequence[int], ending: str, without: str = "") -> "Exchanges":
-        """Further exchanges for some of these."""
-        return dataclasses.replace(
-            self,
-            names=tuple(self.names[i].removesuffix(without) + ending for i in places),
-            codecs=tuple("" for _ in places),
-            priorities=tuple(self.priorities[i] for i in places),
-        )
-
-    def reduction(self) -> "Exchanges":
-        """How the workers' gradients are combined."""
-        if self.kind == "sum":
-            return self
-        return dataclasses.replace(
-            self, kind="sum", average=self.gradient == "average", root_rank=0
-        )
-
-    def attributes(self, names: Sequence[str], places: Sequence[int]) -> dict[str, Any]:
-        return custom_calls.attributes(
-            [names[i] for i in places],
-            [self.codecs[i] for i in places],
-            [self.priorities[i] for i in places],
-            self.kind,
-            self.average,
-            self.root_rank,
-        )
-
-
 def lower(
     context: mlir.LoweringRuleContext, *values: Any, exchanges: Exchanges, **_: Any
 ) -> list[Any]:
     """The rule of the exchange's primitive on CPUs and NVIDIA's GPUs."""
     _check_one_device(context)
-    program = context.module_context.cached_primitive_lowerings.setdefault("tf_byteps", _Program())
+    program = _program(context)
     names = program.names(exchanges)
     block = program.block(context)
     operands = list(zip(values, context.avals_in))
     _declare(exchanges, names, context.avals_in)
     outs = list(context.avals_out)
-    is_gather = exchanges.kind == "gather"
-    groups = [[i] for i in range(len(names))] if is_gather else _groups(context, operands)
-    started = [_start(context, exchanges, names, group, operands, outs, block) for group in groups]
-    handles = [handle for _, handle, _ in started]
-    barrier = handles[0]
-    if len(handles) > 1:
+    early = _take_early(block, names)
+    begun_early = {place for group, _ in early for place in group}
+    rest = [place for place in range(len(names)) if place not in begun_early]
+    groups = [[i] for i in rest] if exchanges.kind == "gather" else _groups(context, operands, rest)
+    started = [(group, [operands[i] for i in group], handle, []) for group, handle in early]
+    for group in groups:
+        begun, order, room = _start(
+            context, exchanges, names, group, operands, outs, block, block.last
+        )
+        started.append((group, begun, order[0], room))
+    barrier = started[0][2]
+    if len(started) > 1 or early:
+        handles = [handle for _, _, handle, _ in started]
         (together,) = emit(context, custom_calls.BARRIER, [*block.last, *handles], [NUMBER])
         barrier = (together, NUMBER)
     block.last = [barrier]
     results: list[Any] = [None] * len(names)
-    for group, (begun, _handle, room) in zip(groups, started):
+    for group, begun, _handle, room in started:
         ended = _end(context, exchanges, names, group, [*begun, barrier, *room], outs, block)
         for place, result in zip(group, ended):
             results[place] = result
             block.ends[names[place]] = (result, outs[place])
     return results
+
+
+def lower_start(
+    context: mlir.LoweringRuleContext, *values: Any, exchanges: Exchanges, **_: Any
+) -> list[Any]:
+    """The rule of the primitive that starts exchanges before what needs the further operands.
+
+    The exchange's own primitive, which gets the results, declares and ends them. The place of this
+    start among others does not matter: it waits for none, and each end comes after it.
+    """
+    _check_one_device(context)
+    if not _can_hold_back(context, context.avals_in[len(exchanges.names) :]):
+        return list(values)
+    program = _program(context)
+    names = program.names(exchanges)
+    block = program.block(context)
+    operands = list(zip(values, context.avals_in))
+    group = list(range(len(names)))
+    held = operands[len(names) :]
+    begun, order, _room = _start(context, exchanges, names, group, operands, [], block, [], held)
+    block.early.append(_Early(tuple(names), order[0]))
+    return [value for value, _aval in [*begun, *order[1:]]]
+
+
+def _program(context: mlir.LoweringRuleContext) -> _Program:
+    return context.module_context.cached_primitive_lowerings.setdefault("tf_byteps", _Program())
+
+
+def _take_early(block: _Block, names: list[str]) -> list[tuple[list[int], _Typed]]:
+    """What has been started of these exchanges: their places, and a handle."""
+    place_of = {name: place for place, name in enumerate(names)}
+    taken = [each for each in block.early if each.names[0] in place_of]
+    block.early = [each for each in block.early if each.names[0] not in place_of]
+    return [([place_of[name] for name in each.names], each.handle) for each in taken]
+
+
+def _can_hold_back(context: mlir.LoweringRuleContext, held: Sequence[Any]) -> bool:
+    """As CanHoldBack of cc/tf/xla_kernels.cc: where something travels, and XLA need not copy."""
+    if "cuda" not in context.module_context.platforms:
+        return True
+    return not _is_by_nccl(context) and all(
+        len(aval.shape) < 4 or (len(aval.shape) == 4 and aval.dtype.itemsize <= 2) for aval in held
+    )
+
+
+def _is_by_nccl(context: mlir.LoweringRuleContext) -> bool:
+    """Whether all workers are on one host, and exchange between its GPUs."""
+    is_gpu = "cuda" in context.module_context.platforms
+    return is_gpu and runtime.size() == runtime.local_size()
 
 
 def _start(
@@ -173,23 +185,32 @@ def _start(
     operands: list[_Typed],
     outs: list[Any],
     block: _Block,
-) -> tuple[list[_Typed], _Typed, list[_Typed]]:
-    """Returns what is in flight, a handle, and a gather's room for its result."""
+    after: list[_Typed],
+    held: Sequence[_Typed] = (),
+) -> tuple[list[_Typed], list[_Typed], list[_Typed]]:
+    """Returns what is in flight, a handle and what was held, and a gather's room for its result."""
     given = [operands[i] for i in group]
     avals = [aval for _, aval in given]
-    after = block.last + [block.ends[names[i]] for i in group if names[i] in block.ends]
+    after = after + [block.ends[names[i]] for i in group if names[i] in block.ends]
+    further = [NUMBER, *(aval for _, aval in held)]
     room = [outs[i] for i in group] if exchanges.kind == "gather" else []
+    count = len(group)
+    in_place = {number + 1: number for number in range(count)}
+    in_place.update({count + 1 + number: count + 1 + number for number in range(len(held))})
     results = emit(
         context,
         custom_calls.START,
-        [block.run, *given, *after],
-        [*avals, NUMBER, *room],
-        {number + 1: number for number in range(len(group))},
+        [block.run, *given, *held, *after],
+        [*avals, *further, *room],
+        in_place,
         exchanges.attributes(names, group),
     )
-    count = len(group)
-    begun = list(zip(results[:count], avals))
-    return begun, (results[count], NUMBER), list(zip(results[count + 1 :], room))
+    end = count + len(further)
+    return (
+        list(zip(results[:count], avals)),
+        list(zip(results[count:end], further)),
+        list(zip(results[end:], room)),
+    )
 
 
 def _end(
@@ -244,15 +265,18 @@ def _declare(exchanges: Exchanges, names: list[str], avals: Sequence[Any]) -> No
         raise ExchangeError(str(error), error.code) from None
 
 
-def _groups(context: mlir.LoweringRuleContext, operands: list[_Typed]) -> list[list[int]]:
+def _groups(
+    context: mlir.LoweringRuleContext, operands: list[_Typed], places: list[int]
+) -> list[list[int]]:
     """Neighbours that one start takes: see BytesOfAStart of cc/tf/xla_kernels.cc."""
-    sizes = [aval.size * aval.dtype.itemsize for _, aval in operands]
+    avals = [operands[place][1] for place in places]
+    sizes = [aval.size * aval.dtype.itemsize for aval in avals]
     limit = _MEGABYTE
-    if "cuda" in context.module_context.platforms and runtime.size() == runtime.local_size():
+    if _is_by_nccl(context):
         limit = min(max(sum(sizes) // 16, 8 * _MEGABYTE), 64 * _MEGABYTE)
     groups: list[list[int]] = []
     room = -1
-    for place, size in enumerate(sizes):
+    for place, size in zip(places, sizes):
         if size > room:
             groups.append([])
             room = max(limit, size)

@@ -17,10 +17,11 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 
 from tf_byteps.jax import custom_calls, lowering
 from tf_byteps.jax.errors import exchange_errors
-from tf_byteps.jax.lowering import Exchanges
+from tf_byteps.jax.exchanges import Exchanges
 
 _exchange_p = core.Primitive("byteps_exchange")
-_exchange_p.multiple_results = True
+_start_p = core.Primitive("byteps_start_before")
+_exchange_p.multiple_results = _start_p.multiple_results = True
 _rank_p = core.Primitive("byteps_rank")
 
 _TANGENT = "/tangent"
@@ -39,6 +40,35 @@ def exchange(values: Sequence[jax.Array], exchanges: Exchanges, workers: int) ->
     """
     custom_calls.register()
     return _exchange_p.bind(*values, exchanges=exchanges, workers=workers)
+
+
+def exchanges_of(equation: Any) -> Exchanges | None:
+    """What an equation of a `jax.extend.core.Jaxpr` exchanges; None: nothing."""
+    return equation.params["exchanges"] if equation.primitive is _exchange_p else None
+
+
+def start_before(values: Sequence[Any], held: Sequence[Any], exchanges: Exchanges) -> Any:
+    """An equation that starts exchanges which a later one of the same function ends.
+
+    Args:
+        values: atoms of a `jax.extend.core.Jaxpr`: what is exchanged. The later equation gets
+            this one's results instead.
+        held: variables of it; what uses this one's results instead comes after the start.
+        exchanges: what they are. Their names are the user's, used once in the function.
+
+    Returns:
+        A `jax.extend.core.JaxprEqn`, with a result for each value, and for each that is held.
+    """
+    new = core.gensym()
+    operands = [*values, *held]
+    outs = [new(jax.core.ShapedArray(each.aval.shape, each.aval.dtype)) for each in operands]
+    return core.new_jaxpr_eqn(operands, outs, _start_p, {"exchanges": exchanges}, core.no_effects)
+
+
+@_start_p.def_abstract_eval
+def _same_types(*avals: Any, exchanges: Exchanges) -> list[Any]:
+    del exchanges
+    return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in avals]
 
 
 @_exchange_p.def_abstract_eval
@@ -159,8 +189,9 @@ def _lower_rank(context: mlir.LoweringRuleContext) -> list[Any]:
 
 
 lowering.register(_exchange_p, lowering.lower)
+lowering.register(_start_p, lowering.lower_start)
 lowering.register(_rank_p, _lower_rank)
-partial_eval.dce_rules[_exchange_p] = _keep
+partial_eval.dce_rules[_exchange_p] = partial_eval.dce_rules[_start_p] = _keep
 batching.primitive_batchers[_exchange_p] = _batched
 ad.primitive_jvps[_exchange_p] = _with_tangents
 ad.primitive_transposes[_exchange_p] = _transposed

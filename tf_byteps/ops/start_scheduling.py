@@ -8,14 +8,15 @@ start of the exchange of the layer's weights.
 """
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tf_byteps.exchange import start_order
+from tf_byteps.exchange.start_order import LEAST_ELEMENTS
 from tf_byteps.ops import graph_order
-from tf_byteps.ops.graph_order import FORMS, LEAST_ELEMENTS, MATRIX_PRODUCTS, SHAPES
+from tf_byteps.ops.graph_order import FORMS, MATRIX_PRODUCTS, SHAPES
 
 _SCALINGS = frozenset({"Mul", "MulNoNan", "RealDiv"})
 # What layers with weights compute for the gradient of these.
@@ -76,7 +77,7 @@ def started_first(
         for number, gradient in enumerate(gradients)
         if may_start[number] and (_elements(gradient) or LEAST_ELEMENTS) < LEAST_ELEMENTS
     ]
-    together = _with_smaller([hold.number for hold in holds], smaller)
+    together = start_order.with_smaller([hold.number for hold in holds], smaller)
     if _would_be_cyclic(graph, holds, together, gradients, one_after_another):
         # The list is in another order than the layers.
         together = {hold.number: [hold.number] for hold in holds}
@@ -120,20 +121,6 @@ def _find_all(
 
 def _elements(gradient: tf.Tensor) -> int | None:
     return gradient.shape.num_elements()
-
-
-def _with_smaller(large: Sequence[int], smaller: Sequence[int]) -> dict[int, list[int]]:
-    """The numbers of the gradients that start together, by the number of the large one.
-
-    XLA would compute biases and the like after all others, and each alone. Those of a layer come
-    with the large gradient that backpropagation computes next: of the layer before.
-    """
-    forward = sorted(large)
-    ends = forward[1:] + [sys.maxsize] * 2
-    return {
-        number: [number, *(i for i in smaller if ends[k] < i < ends[k + 1])]
-        for k, number in enumerate(forward)
-    }
 
 
 def _find(
@@ -228,4 +215,4 @@ def _would_be_cyclic(
             previous = {start}
         for user in hold.later:
             before_of[user].add(start)
-    return graph_order.is_cyclic(before_of)
+    return start_order.is_cyclic(before_of)

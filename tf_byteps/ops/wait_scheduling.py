@@ -12,8 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_byteps.exchange import start_order
+from tf_byteps.exchange.start_order import LEAST_ELEMENTS
 from tf_byteps.ops import graph_order
-from tf_byteps.ops.graph_order import FORMS, LEAST_ELEMENTS, MATRIX_PRODUCTS
+from tf_byteps.ops.graph_order import FORMS, MATRIX_PRODUCTS
 from tf_byteps.private.tensorflow import RESOURCE_READ_OPS
 
 _WAIT = "BytePSWait"
@@ -120,7 +122,7 @@ def _would_be_cyclic(graph: tf.Graph, gate_of: Mapping[tf.Operation, tf.Tensor])
     for wait, gate in gate_of.items():
         before_of[wait].add(gate.op)
     _add_order_of_variables(graph, before_of)
-    return graph_order.is_cyclic(before_of)
+    return start_order.is_cyclic(before_of)
 
 
 def _add_order_of_variables(

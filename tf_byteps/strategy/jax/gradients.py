@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import keras
+import numpy as np
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -177,7 +178,9 @@ def reduce(
 
 def _contribution(step: Step, gradient: Any) -> Any:
     if not step.rows:
-        return jnp.zeros_like(gradient)
+        # XLA makes zeros of it. For `start_scheduling` it is still made of the gradient, so that
+        # all workers start their exchanges alike.
+        return jax.lax.select_n(np.bool_(False), jnp.zeros_like(gradient), gradient)
     factor = step.share * runtime.size()
     return gradient if factor == 1 else gradient * jnp.asarray(factor, gradient.dtype)
 

@@ -16,6 +16,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import jax
 import jax.core
 import keras
 from jax.extend import core
@@ -84,6 +85,18 @@ def spread(scope: Any, pairs: Sequence[tuple[Any, Any]], reduce: Reduce) -> None
     for key, value, result in zip(new, given, results, strict=True):
         step.spread[id(value)] = steps.Spread(value, now, result)
         values[key] = result
+
+
+def names_of(equation: Any) -> tuple[str, ...] | None:
+    """The names under which an equation of a `jax.extend.core.Jaxpr` reduces gradients; None: it
+    does something else."""
+    return equation.params["values"].names if equation.primitive is _reduce_p else None
+
+
+def expanded(equation: Any) -> Any:
+    """What an equation that reduces gradients does, as a `jax.extend.core.ClosedJaxpr`."""
+    types = [jax.ShapeDtypeStruct(each.aval.shape, each.aval.dtype) for each in equation.invars]
+    return jax.make_jaxpr(lambda *gradients: _reduce(*gradients, **equation.params))(*types)
 
 
 def _same(*operands: Any, values: Values) -> list[Any]:

@@ -19,7 +19,15 @@ from tf_byteps.exchange import host, leaving
 from tf_byteps.exchange.strategies import strategy_of
 from tf_byteps.jax.errors import raise_late_failure
 from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
-from tf_byteps.strategy.jax import batches, failures, initial_values, random_states, scopes, steps
+from tf_byteps.strategy.jax import (
+    batches,
+    failures,
+    initial_values,
+    random_states,
+    scopes,
+    start_scheduling,
+    steps,
+)
 from tf_byteps.wrapping import Change
 
 _logger = logging.getLogger("tf_byteps")
@@ -238,7 +246,8 @@ def _make(
     model.__dict__[f"_byteps_{name}_of"] = session
     step = getattr(model, name)
     has_own = name in model.__dict__
-    model.__dict__[name] = steps.traced(model, step, is_training)
+    ordered = start_scheduling.started_first(step) if is_training else step
+    model.__dict__[name] = steps.traced(model, ordered, is_training)
     try:
         original(model, force)
     finally:
