@@ -221,7 +221,7 @@ def loop(is_plain):
 def _message(function):
     try:
         function()
-    except (ValueError, NotImplementedError, RuntimeError, tf.errors.InvalidArgumentError) as error:
+    except (ValueError, NotImplementedError, RuntimeError, tf.errors.OpError) as error:
         return str(error)
     return "no error"
 
