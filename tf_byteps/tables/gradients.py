@@ -8,7 +8,7 @@ whatever the number of workers is, in one exchange for all tables of one width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -53,7 +53,9 @@ def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: floa
         values /= tf.cast(layout.workers, values.dtype)
     if factor != 1:
         values *= tf.cast(factor, values.dtype)
-    shape = tf.constant([layout.rows_of_worker, *values.shape[1:].as_list()], tf.int64)
+    shape = tf.constant(
+        [layout.rows_of_worker, *cast("list[int]", values.shape[1:].as_list())], tf.int64
+    )
     return tf.IndexedSlices(values, summed.indices, shape)
 
 

@@ -7,7 +7,7 @@ whatever n is, in two exchanges for all tables of one width.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -71,7 +71,7 @@ def _of_variable(
 
     The variable has this worker's rows, others have sent these: TensorFlow cannot know.
     """
-    shape = tf.constant([layout.rows, *variable.shape[1:].as_list()], tf.int64)
+    shape = tf.constant([layout.rows, *cast("list[int]", variable.shape[1:].as_list())], tf.int64)
 
     @tf.custom_gradient
     def attached(handle: tf.Tensor, rows: tf.Tensor) -> Any:
