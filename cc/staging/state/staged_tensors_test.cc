@@ -220,20 +220,6 @@ TEST(StagedTensorsTest, WhatHasEndedIsNotPlaced) {
   EXPECT_TRUE(group.state.tensors.empty());
 }
 
-TEST(StagedTensorsTest, TheNextOfItsNameEndsOneThatHasFailedAtTheWorker) {
-  GroupUnderTest group;
-  const TensorPointer first = group.Started("a");
-  const TensorPointer second = GroupUnderTest::NewTensor("a");
-  group.Compute(second);
-  const GroupEffects effects = group.Place(second, GroupUnderTest::NewExchange("a", 2));
-  EXPECT_EQ(effects.started, second);
-  ASSERT_EQ(effects.failed.size(), 1U);
-  EXPECT_EQ(effects.failed[0].first, first);
-  // The end of the first leaves the second one its place.
-  group.Fail(first);
-  EXPECT_EQ(group.state.tensors.Find(Entry(LaunchEntry::Kind::kReduce, 2)), second);
-}
-
 TEST(StagedTensorsTest, TheLogFindsWhatIsReadyInItsRound) {
   using Kind = LaunchEntry::Kind;
   for (const State state : kAll) {
