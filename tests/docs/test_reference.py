@@ -43,7 +43,7 @@ def test_every_public_name_is_there(module, names):
     # Most are names of the package as well, which shows them once.
     shown = _SHOWN | {f"{module}.{name}" for name in names if f"tf_byteps.{name}" in _SHOWN}
     shown |= {
-        f"tf_byteps.keras.{name}" for name in ("callbacks", "elastic", "optimizers")
+        f"tf_byteps.keras.{name}" for name in ("callbacks", "elastic", "layers", "optimizers")
     }  # modules
     missing = [name for name in names if f"{module}.{name}" not in shown]
     assert sorted(set(missing) - _OTHER_NAMES) == []

@@ -104,8 +104,8 @@ def _both(x, y, make, **options):
     for context in (contextlib.nullcontext(), _at_the_end()):
         with context:
             model = _compiled(make, **options)
-            told = model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
-        found.append((told.history, [np.asarray(each) for each in model.get_weights()]))
+            history = model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+        found.append((history.history, [np.asarray(each) for each in model.get_weights()]))
     return found
 
 

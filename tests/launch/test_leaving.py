@@ -30,7 +30,7 @@ def _worker(running, rank):
 
 
 @pytest.mark.parametrize(
-    "program, told, servers",
+    "program, reported, servers",
     [
         ("strategy", "bpslaunch", "1"),
         pytest.param("strategy", "worker 1", "0", marks=pytest.mark.slow),

@@ -369,7 +369,7 @@ def exchange():
     assert echoes.reported < slots, echoes.reported
     print(
         f"{len(sizes)} frames came back, {echoes.slots_returned} slots were given back; "
-        f"told {echoes.told} times of {slots} slots"
+        f"reported {echoes.reported} times of {slots} slots"
     )
     tcp.close()
 

@@ -112,7 +112,8 @@ def test_an_index_out_of_range_on_one_worker_ends_all(index):
     scenario = _scenario("out_of_range", index=index)
     messages = workers.run(PROGRAM, [scenario], 2)[scenario]
     assert any(
-        "'title' has an index that is not in the table 'words', which has 50 rows" in message
+        "the feature title has an index that is not in the table words, which has 50 rows"
+        in message
         for message in messages
     ), messages
     assert "no error" not in messages

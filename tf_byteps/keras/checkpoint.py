@@ -24,7 +24,7 @@ from tf_byteps.keras.checkpoint_files import Checkpoint
 from tf_byteps.keras.leaving import is_leaving
 from tf_byteps.strategy.fit import own_states, statistics, weights
 from tf_byteps.strategy.input import position, shuffle
-from tf_byteps.tables import saving
+from tf_byteps.tables import layout as layouts
 from tf_byteps.training.variables import broadcast_variables
 
 _logger = logging.getLogger("tf_byteps")
@@ -105,7 +105,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 "TrainingCheckpoint needs a model of BytePSStrategy: make it in the scope, or use "
                 "keras.callbacks.BackupAndRestore"
             )
-        if saving.spread_variables(self.model):
+        if layouts.spread_variables(self.model):
             raise NotImplementedError(
                 "TrainingCheckpoint does not save tables whose rows are spread over the workers, "
                 "as those of DistributedEmbedding are: use keras.callbacks.BackupAndRestore"

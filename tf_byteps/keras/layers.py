@@ -5,7 +5,7 @@ See docs/embeddings.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import keras
@@ -54,7 +54,7 @@ class DistributedEmbedding(keras.layers.Layer):
         ...     model = keras.Model({"title": title}, layer({"title": title})["title"])
     """
 
-    def __init__(self, feature_configs: Any, **kwargs: Any) -> None:
+    def __init__(self, feature_configs: object, **kwargs: Any) -> None:
         if keras.backend.backend() != "tensorflow":
             raise NotImplementedError(
                 "DistributedEmbedding works with Keras on TensorFlow, and Keras runs on "
@@ -66,7 +66,7 @@ class DistributedEmbedding(keras.layers.Layer):
         self._plan = Plan(feature_configs)
         self._stacks: tuple[Stack, ...] = ()
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Makes this worker's rows. Keras calls it.
 
         Raises:
@@ -93,7 +93,7 @@ class DistributedEmbedding(keras.layers.Layer):
         self._stacks = tuple(stacks)
         self.built = True
 
-    def call(self, inputs: Any, weights: Any = None, training: bool = False) -> Any:
+    def call(self, inputs: object, weights: object = None, training: bool = False) -> Any:
         """Looks up the features of a batch.
 
         Args:
@@ -173,13 +173,13 @@ class DistributedEmbedding(keras.layers.Layer):
             whole = np.concatenate([np.asarray(tables[name]) for name in names])
             stack.variable.assign(saving.own_rows(whole, stack.layout))
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Puts each whole table into a store of Keras's, under its name. Keras calls it."""
         for stack in self._stacks:
             for name, rows in stack.by_table(saving.saved(stack.variable)).items():
                 store[name] = rows
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Takes this worker's rows from a store of Keras's. Keras calls it."""
         self.set_embedding_tables({name: store[name] for name in store.keys()})
 

@@ -120,8 +120,8 @@ class Job:
             if self._ending.interrupted_by:
                 return 0
             if self._ending.has_begun or time.monotonic() > deadline:
-                seconds = f"{_SCHEDULER_READY_SECONDS:.0f} s"
-                why = f"it has reported no port in {seconds}: is this host busy?"
+                seconds = _SCHEDULER_READY_SECONDS
+                why = f"it has reported no port in {seconds:.0f} s: is this host busy?"
                 if scheduler.code is not None:
                     why = f"it ended with exit code {scheduler.code}: its own lines above say why"
                 raise BytePSError(f"the scheduler did not start: {why}")

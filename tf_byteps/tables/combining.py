@@ -131,8 +131,9 @@ def _checked(feature: FeatureConfig, indices: tf.Tensor) -> tf.Tensor:
     rows = feature.table.vocabulary_size
     is_in_table = tf.reduce_all((indices >= 0) & (indices < rows))
     message = (
-        f"the feature {feature.name!r} has an index that is not in the table "
-        f"{feature.table.name!r}, which has {rows} rows: indices must be from 0 to {rows - 1}; "
+        # No quotes: TensorFlow would put a backslash before each.
+        f"the feature {feature.name} has an index that is not in the table "
+        f"{feature.table.name}, which has {rows} rows: indices must be from 0 to {rows - 1}; "
         "smallest and largest index:"
     )
     limits = [tf.reduce_min(indices), tf.reduce_max(indices)]

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
 
 _ATTRIBUTE = "byteps_rows_of_table"
 
@@ -57,9 +59,9 @@ class Layout:
         """Whether a table is among them."""
         return any(name == table for name, _ in self.tables)
 
-    def owners(self, rows: tf.Tensor) -> Any:
-        """The ranks of the workers that have these rows of all."""
-        return tf.math.floormod(rows, self.workers)
+    def owners(self, rows: Any) -> Any:
+        """The ranks of the workers that have these rows of all, an integer tensor."""
+        return rows % self.workers
 
     def places(self, rows: tf.Tensor) -> tf.Tensor:
         """Where these rows of all are on the workers that have them."""
@@ -111,3 +113,10 @@ def of(variable: Any) -> Layout | None:
 def any_of(variables: Iterable[Any]) -> bool:
     """Whether rows of some variable are spread over several workers."""
     return any(of(variable) is not None for variable in variables)
+
+
+def spread_variables(model: keras.Model) -> list[Any]:
+    """The variables of a model and its optimizer whose rows are spread over the workers."""
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
+    return [variable for variable in variables if of(variable) is not None]

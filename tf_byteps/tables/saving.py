@@ -81,13 +81,6 @@ def own_rows(rows: Any, layout: Layout) -> np.ndarray[Any, Any]:
     return np.pad(mine, [(0, missing)] + [(0, 0)] * (mine.ndim - 1)) if missing else mine
 
 
-def spread_variables(model: keras.Model) -> list[Any]:
-    """The variables of a model and its optimizer whose rows are spread over the workers."""
-    optimizer = getattr(model, "optimizer", None)
-    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
-    return [variable for variable in variables if layouts.of(variable) is not None]
-
-
 @contextlib.contextmanager
 def together(model: keras.Model, path: str | None) -> Iterator[bool]:
     """Around the saving of a model some of whose rows are spread. A collective.
@@ -104,7 +97,7 @@ def together(model: keras.Model, path: str | None) -> Iterator[bool]:
     paths = {each for each in everyone if each is not None}
     writes = path is not None and (len(paths) > 1 or runtime.local_rank() == 0)
     before = getattr(_local, "values", None)
-    values = {id(each): whole(each, writes) for each in spread_variables(model)}
+    values = {id(each): whole(each, writes) for each in layouts.spread_variables(model)}
     _local.values = values
     try:
         yield writes

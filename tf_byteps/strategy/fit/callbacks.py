@@ -18,7 +18,7 @@ from tf_byteps.exchange import leaving
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.strategy.fit import framework, metrics, orbax, statistics, stopping, weights
-from tf_byteps.tables import saving as tables
+from tf_byteps.tables import layout as layouts
 from tf_byteps.training import progress_bar
 from tf_byteps.types import Logs
 
@@ -179,7 +179,7 @@ def completed(
 
 def _collective(model: keras.Model, callback: keras.callbacks.Callback) -> str:
     """By what name a callback must be on all workers; "" if it need not."""
-    if isinstance(callback, _SAVING) and tables.spread_variables(model):
+    if isinstance(callback, _SAVING) and layouts.spread_variables(model):
         freq = getattr(callback, "save_freq", None)
         return f"{type(callback).__name__}(save_freq={freq!r})"
     return getattr(callback, "collective", "")
@@ -315,7 +315,9 @@ def _back_up(original: Callable[..., Any], self: Any) -> None:
 
 def _take_part(model: keras.Model) -> None:
     """In what worker 0 exchanges while it saves."""
-    if tables.spread_variables(model):
+    if layouts.spread_variables(model):
+        from tf_byteps.tables import saving as tables  # imports TensorFlow
+
         with tables.together(model, None):
             pass
 
@@ -326,7 +328,7 @@ def _restore(original: Callable[..., Any], self: Any, logs: Logs = None) -> None
     Raises:
         ValueError: on all workers, if there are such tables and some cannot read the backup.
     """
-    if not _has_our_strategy(self.model) or not tables.spread_variables(self.model):
+    if not _has_our_strategy(self.model) or not layouts.spread_variables(self.model):
         _on_worker_0(original, self, logs)
         return
     sees = gather_objects("backup of tables", os.path.exists(self._weights_path))

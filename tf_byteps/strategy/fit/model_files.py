@@ -15,7 +15,7 @@ import keras
 from tf_byteps.private.keras import BaseOptimizer, file_utils, legacy_h5_format, saving_lib
 from tf_byteps.strategy.fit import statistics
 from tf_byteps.strategy.saving import beside, turns
-from tf_byteps.tables import saving as tables
+from tf_byteps.tables import layout as layouts
 from tf_byteps.types import Path
 from tf_byteps.wrapping import Change
 
@@ -28,8 +28,8 @@ def changes() -> list[Change]:
         (saving_lib, "save_model", _save),
         (saving_lib, "save_weights_only", _save),
         (legacy_h5_format, "save_model_to_hdf5", _save),
-        (BaseOptimizer, "save_own_variables", _save_optimizer),
-        (BaseOptimizer, "load_own_variables", _load_optimizer),
+        (BaseOptimizer, "save_own_variables", _optimizer),
+        (BaseOptimizer, "load_own_variables", _optimizer),
     ]
 
 
@@ -40,20 +40,23 @@ def _save(
     *args: object,
     **kwargs: object,
 ) -> None:
-    if not tables.spread_variables(model):
+    if not layouts.spread_variables(model):
         _save_alone(original, model, filepath, *args, **kwargs)
         return
+    from tf_byteps.tables import saving as tables  # imports TensorFlow
+
     with tables.together(model, os.fspath(filepath)) as writes:
         if writes:
             _save_alone(original, model, filepath, *args, **kwargs)
 
 
-def _save_optimizer(original: Callable[..., Any], self: Any, store: Any) -> None:
-    original(self, tables.Store(store, self.variables))
+def _optimizer(original: Callable[..., Any], self: Any, store: Any) -> None:
+    """`save_own_variables` and `load_own_variables`."""
+    if layouts.any_of(self.variables):
+        from tf_byteps.tables import saving as tables  # imports TensorFlow
 
-
-def _load_optimizer(original: Callable[..., Any], self: Any, store: Any) -> None:
-    original(self, tables.Store(store, self.variables))
+        store = tables.Store(store, self.variables)
+    original(self, store)
 
 
 def _save_alone(
