@@ -41,8 +41,7 @@ def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: floa
             "else makes gradients of rows dense"
         )
     own = slices.merged(gradient)
-    rows, counts = by_owner(layout, tf.cast(own.indices, tf.int64))
-    order = tf.argsort(layout.owners(tf.cast(own.indices, tf.int64)), stable=True)
+    rows, counts, order = by_owner(layout, tf.cast(own.indices, tf.int64))
     packed = _packed(rows, tf.gather(own.values, order))
     received, _ = alltoall(packed, counts, name=name)
     received = tf.ensure_shape(received, packed.shape)

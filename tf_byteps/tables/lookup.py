@@ -36,18 +36,17 @@ def look_up(variable: tf.Variable, layout: Layout, indices: tf.Tensor, name: str
     if layout.workers == 1:
         return tf.gather(variable, indices)
     different, position = tf.unique(indices)
-    asked, splits = by_owner(layout, different)
+    asked, splits, order = by_owner(layout, different)
     name = names.numbered(name)
     wanted, counts = alltoall(asked, splits, name=f"{name}/indices", priority=_HIGHEST_PRIORITY)
     own = tf.gather(variable, layout.places(wanted))
     rows, _ = alltoall(own, counts, name=f"{name}/rows", priority=_HIGHEST_PRIORITY)
     rows = tf.ensure_shape(rows, [None, *variable.shape[1:]])
     rows = _of_variable(variable, layout, asked, tf.stop_gradient(rows))
-    order = tf.argsort(layout.owners(different), stable=True)
     return tf.gather(rows, tf.gather(tf.math.invert_permutation(order), position))
 
 
-def by_owner(layout: Layout, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def by_owner(layout: Layout, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Numbers of rows in the order of the workers that have them.
 
     Args:
@@ -55,13 +54,15 @@ def by_owner(layout: Layout, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         rows: an int64 vector.
 
     Returns:
-        The rows, sorted by owner and else as they were; and how many each worker has, a vector.
+        The rows, sorted by owner and else as they were; how many each worker has, a vector; and
+        where in `rows` each of the sorted ones was.
     """
     owners = layout.owners(rows)
     counts = tf.math.bincount(
         tf.cast(owners, tf.int32), minlength=layout.workers, maxlength=layout.workers
     )
-    return tf.gather(rows, tf.argsort(owners, stable=True)), counts
+    order = tf.argsort(owners, stable=True)
+    return tf.gather(rows, order), counts, order
 
 
 def _of_variable(
