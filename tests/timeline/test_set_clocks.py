@@ -27,13 +27,21 @@ CLOCKS = {
     ("worker", 1): ("-5s x0.99995", -50),
     ("server", 0): ("+0s x1.00000", 0),
 }
-# Runs in each process. Its monotonic clock is the host's: two samples tell what the other one does.
+# Runs in each process. The C library's own function has the host's clock, which libfaketime reads:
+# two samples tell what the other one does. A host that sets its clock meanwhile moves both alike.
 WITNESS = """
-import atexit, json, os, sys, time
+import atexit, ctypes, json, os, sys, time
+
+clock_gettime = ctypes.CDLL("libc.so.6").clock_gettime
+
+def host_ns():
+    now = (ctypes.c_int64 * 2)()
+    assert clock_gettime(time.CLOCK_REALTIME, now) == 0
+    return now[0] * 10**9 + now[1]
 
 def sample():
     with open(os.environ["TESTS_CLOCK_FILE"], "a") as file:
-        print(json.dumps([time.monotonic_ns(), time.time_ns(), time.monotonic_ns()]), file=file)
+        print(json.dumps([host_ns(), time.time_ns(), host_ns()]), file=file)
 
 if "tests.cluster" in sys.orig_argv or "tf_byteps.server" in sys.orig_argv:
     sample()
@@ -67,7 +75,7 @@ def exchange_for_seconds():
 
 
 class Witnessed:
-    """A process's clock, as two samples of it have it beside the host's monotonic clock."""
+    """A process's clock, as two samples of it have it beside the host's clock."""
 
     def __init__(self, path):
         first, last = (json.loads(line) for line in path.read_text().splitlines())
