@@ -146,6 +146,7 @@ void Exchanges::Finish(const std::shared_ptr<Exchange>& exchange, const Status& 
   Key& key = keys_->FindOrAdd(exchange->request.tensor.name);
   key.live = nullptr;
   key.has_failed = !status.ok() || !key.withdrawn.empty();
+  if (status.ok()) key.rounds_with_result = exchange->round + 1;
   key.ended_ns = now.ns;
   key.is_reported = false;
   if (options_.keeps_results && status.ok()) Keep(exchange, &key, effects);

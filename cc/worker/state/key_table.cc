@@ -229,16 +229,13 @@ PartsHeld::Part KeyTable::HeldPart(uint64_t id, const Key& key, uint32_t part) c
       live->part_done[part])
     return {id, part, live->NextRound(part), live->HasResult(part)};
   const Exchange* last = key.last.get();
-  // A round that has failed here is not over: the new owner is told why it fails
-  // (Recovery::MoveWithdrawals).
-  // Nor are those between it and the last result, which others may lack.
   if (last != nullptr && last->HasResult(part)) return {id, part, last->NextRound(part), true};
   // A store's rounds are this worker's own, and say nothing of what is in it.
   if (last != nullptr && last->IsStore()) return {id, part, last->NextRound(part), false};
   if (key.IsStore()) return {id, part, 0, false};
-  const uint64_t next_round =
-      live != nullptr ? live->round : key.next_round - (key.has_failed ? 1 : 0);
-  return {id, part, next_round, false};
+  // Rounds that have failed here are not over: the new owner is told why they fail
+  // (Recovery::MoveWithdrawals), and gets the last result from who has it, for those who lack it.
+  return {id, part, key.rounds_with_result, false};
 }
 
 ResultsHeld KeyTable::NewIdleResults(int64_t now_ns) {

@@ -65,13 +65,14 @@ class KeyTable {
     std::string name;
     std::vector<Variant> variants;
     uint64_t next_round = 0;
-    uint64_t training = 0;           // before which nothing begins: Exchanges::Leave
-    int32_t number = 0;              // see LearnedOrder; 0: not used yet
-    std::shared_ptr<Exchange> live;  // at most one round is outstanding (protocol rule 10)
-    bool has_failed = false;         // here, in the round before `next_round`, if that has ended
-    int64_t ended_ns = 0;            // when that was
-    bool is_reported = false;        // the coordinator has been told that its result is here
-    std::shared_ptr<Exchange> last;  // the one before, while others may lack its result; else null
+    uint64_t training = 0;            // before which nothing begins: Exchanges::Leave
+    int32_t number = 0;               // see LearnedOrder; 0: not used yet
+    std::shared_ptr<Exchange> live;   // at most one round is outstanding (protocol rule 10)
+    bool has_failed = false;          // here, in the round before `next_round`, if that has ended
+    uint64_t rounds_with_result = 0;  // so many, up to the last one that has not failed here
+    int64_t ended_ns = 0;             // when that was
+    bool is_reported = false;         // the coordinator has been told that its result is here
+    std::shared_ptr<Exchange> last;   // the one before, while others may lack its result; else null
     std::shared_ptr<TensorFeedback> feedback;  // as the last exchange used it; null: it has none
     std::unique_ptr<Residual> restored;        // for the next exchange's; see RenewFeedback
     RequestedParts requested;

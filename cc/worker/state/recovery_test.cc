@@ -56,6 +56,25 @@ TEST_F(RecoveryTest, SaysHowFarItIsOnceTheConnectionsHaveClosed) {
   EXPECT_EQ(held.parts[0].next_round, 0u);
 }
 
+// Of a host's workers only the owner of a part has its results. The others must not say that the
+// rounds before the one in flight are over: a worker may lack the last one, which the owner has.
+TEST_F(RecoveryTest, ARoundThatWasGivenUpHidesNoneBeforeIt) {
+  const auto first = worker_.Placed("a");
+  worker_.Receive(0, StateUnderTest::Reply(*first, 0));
+  worker_.Receive(1, StateUnderTest::Reply(*first, 1));
+  worker_.Do([&](Effects* at) {
+    worker_.state.recovery.OnResultsHeld({{{first->entry->key, 1}}}, at);
+    worker_.state.exchanges.GiveUpRounds({"a"}, "the program leaves", at);
+  });
+  const auto live = worker_.Placed("a");
+  ASSERT_EQ(live->round, 2u);
+  Lose(0, 1);
+  const Effects closed = worker_.Break(0);
+  const auto& held = std::get<PartsHeld>(closed.messages.at(0));
+  ASSERT_EQ(held.parts.size(), 1u);
+  EXPECT_EQ(held.parts[0].next_round, 1u);
+}
+
 TEST_F(RecoveryTest, WhatIsNotAnsweredIsPushedToTheNewOwner) {
   const auto exchange = worker_.Placed("a", 4 * 250);
   worker_.Receive(0, StateUnderTest::Reply(*exchange, 0));
