@@ -2,8 +2,8 @@
 // workers exchange, when, and what breaks meanwhile is drawn from one seed.
 //
 // Checked are, after every 16 events: nobody's credit is negative; always: no mutex is locked
-// twice; of each exchange: it ends once, its sum is exact and that of its round, and stays as it
-// is; in the end: all credit has come back, and all processes have ended.
+// twice; of each exchange: what its program checks (round_program.h, store_program.h), and that its
+// result stays as it is; in the end: all credit has come back, and all processes have ended.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
 
@@ -17,60 +17,18 @@
 #include <utility>
 #include <vector>
 
-#include "cc/base/mutex.h"
-#include "cc/base/thread.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/server/server.h"
+#include "cc/simulation/testing/drawn_job.h"
 #include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/round_program.h"
 #include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulated_network.h"
+#include "cc/simulation/testing/simulation_outcome.h"
 #include "cc/simulation/testing/store_program.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
-
-// What came of a seed.
-struct SimulationOutcome {
-  std::string failure;  // empty: all was well
-  uint64_t hash = 0;    // of all that happened
-  uint64_t events = 0;
-  std::vector<std::string> log;
-  // How often it happened: a seed in which nothing does proves nothing.
-  uint64_t exchanges = 0, lost_servers = 0, returned_servers = 0, retried_parts = 0,
-           given_up_rounds = 0, left_trainings = 0, lost_workers = 0, gpu_exchanges = 0,
-           lost_gpu_workers = 0, lost_hosts_links = 0;
-
-  void Add(const SimulationOutcome& other) {
-    for (const auto& [count, what] : kCounts) this->*count += other.*count;
-  }
-  std::string ToString() const {
-    std::string text;
-    for (const auto& [count, what] : kCounts)
-      text += (text.empty() ? "" : ", ") + std::to_string(this->*count) + " " + what;
-    return text;
-  }
-
- private:
-  struct Count {
-    uint64_t SimulationOutcome::* count;
-    const char* what;
-  };
-  static const Count kCounts[11];
-};
-
-inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
-    {&SimulationOutcome::events, "events"},
-    {&SimulationOutcome::exchanges, "exchanges"},
-    {&SimulationOutcome::gpu_exchanges, "of them of GPUs"},
-    {&SimulationOutcome::lost_servers, "lost servers, as workers saw them"},
-    {&SimulationOutcome::returned_servers, "that came back"},
-    {&SimulationOutcome::retried_parts, "parts pushed again"},
-    {&SimulationOutcome::given_up_rounds, "rounds given up"},
-    {&SimulationOutcome::left_trainings, "trainings left"},
-    {&SimulationOutcome::lost_workers, "lost workers"},
-    {&SimulationOutcome::lost_gpu_workers, "of them with GPUs"},
-    {&SimulationOutcome::lost_hosts_links, "groups of GPUs that lost a connection"},
-};
 
 // What the workers exchange.
 enum class Programs {
@@ -105,36 +63,6 @@ class SimulatedJob {
   static constexpr int64_t kMillisecond = 1000000;
   static constexpr int64_t kLongestNanos = 900 * 1000 * kMillisecond;
 
-  struct Tensor {
-    std::string name;
-    ExchangeKind kind = ExchangeKind::kSum;
-    int64_t elements = 0;
-    int32_t root = 0;
-    bool is_on_gpu = false;
-  };
-  // Of one worker.
-  struct Sent {
-    const Tensor* tensor = nullptr;
-    int round = 0;
-    int rank = 0;
-    std::vector<float> input, output;
-    int calls = 0;
-    Status status;
-    // On a GPU: whether a stream is to wait for the result, and for what, as soon as that is known.
-    bool must_be_followed = false;
-    bool is_submitted = false;
-    DeviceEvent end;
-  };
-  struct WorkerProcess {
-    std::string name;
-    std::unique_ptr<Worker> worker;
-    std::unique_ptr<SimulatedGpu> gpu;  // null: it has none
-    Mutex mutex;
-    CondVar changed;
-    std::vector<std::shared_ptr<Sent>> sent;  // all of them
-    bool has_ended = false;
-    Thread program;
-  };
   struct ServerProcess {
     std::string name;
     std::unique_ptr<Server> server;
@@ -149,84 +77,15 @@ class SimulatedJob {
     Expect(status.ok(), what + ": " + status.ToString());
   }
 
-  void DrawJob() {
-    EngineOptions options;
-    options.flow.part_bytes = 1024 << Draw(3);
-    options.flow.credit_bytes = options.flow.part_bytes * (1 + Draw(8));
-    options.timeouts.heartbeat_interval = 0.5;
-    options.timeouts.heartbeat_timeout = 5;
-    options.timeouts.connect_timeout = 20;
-    options.timeouts.operation_timeout = 120;
-    options.timeouts.shutdown_timeout = 10;
-    options.network.connections_per_server = 1 + static_cast<int32_t>(Draw(3));
-    options.deterministic = Chance(0.3);
-    job_.job_id = "simulation";
-    job_.options = options;
-    job_.worker_hosts.assign(2 + Draw(1), "host");
-    job_.server_hosts.assign(1 + Draw(2), "host");
-    if (Chance(0.5)) job_.server_hosts.assign(job_.server_hosts.size(), "servers");
-    if (has_gpus_) DrawHosts();
-    const size_t tensors = 1 + Draw(3);
-    for (size_t i = 0; i < tensors; ++i) {
-      Tensor tensor;
-      tensor.name = "t" + std::to_string(i);
-      if (Chance(0.2)) tensor.kind = ExchangeKind::kBroadcast;
-      // One part, which may be longer than all credit.
-      else if (Chance(0.2))
-        tensor.kind = ExchangeKind::kGather;
-      else if (seed_ % 3 == 1 && Chance(0.3))
-        tensor.kind = ExchangeKind::kAllToAll;
-      tensor.elements = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 2000));
-      tensor.root = static_cast<int32_t>(Draw(job_.worker_hosts.size() - 1));
-      tensor.is_on_gpu = has_gpus_ && tensor.kind != ExchangeKind::kAllToAll && Chance(0.9);
-      tensors_.push_back(tensor);
-    }
-    rounds_ = 3 + static_cast<int>(Draw(7));
-    giver_up_.assign(rounds_, std::vector<int>(tensors, -1));
-    for (int round = 1; round < rounds_; ++round) {
-      for (size_t i = 0; i < tensors; ++i) {
-        if (tensors_[i].kind == ExchangeKind::kSum && Chance(round + 1 == rounds_ ? 0.25 : 0.1))
-          giver_up_[round][i] = static_cast<int>(Draw(job_.worker_hosts.size() - 1));
-      }
-    }
-    if (seed_ % 5 == 2) GiveUpFirstRounds();
-    if (seed_ % 7 == 4) DrawLeaver();
-    pause_ns_ = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 500)) * (kMillisecond / 1000);
+  void RunJob() {
+    drawn_.emplace(seed_, has_gpus_, &schedule_);
+    job_ = drawn_->job;
     if (programs_ == Programs::kStores) {
       job_.options.deterministic = false;
       stores_.emplace(&schedule_, job_.num_workers(), job_.num_servers() == 1);
+    } else {
+      rounds_.emplace(&*drawn_, &schedule_, &may_fail_, &outcome_);
     }
-  }
-
-  // Several workers on a host, or one, each with a GPU.
-  void DrawHosts() {
-    static const std::vector<std::string> kHosts[] = {
-        {"a", "a"}, {"a", "a", "a"}, {"a", "a", "b"},      {"a", "b", "b"},
-        {"a", "b"}, {"a", "b", "a"}, {"a", "b", "a", "b"}, {"a", "a", "a", "b"}};
-    job_.worker_hosts = kHosts[Draw(std::size(kHosts) - 1)];
-    job_.gpus_share_hosts = Chance(0.9);
-  }
-
-  // One worker leaves in the middle of a round, the others by what they get then; all go on.
-  void DrawLeaver() {
-    ++outcome_.left_trainings;
-    leaver_ = static_cast<int>(Draw(job_.worker_hosts.size() - 1));
-    left_round_ = static_cast<int>(Draw(rounds_ - 1));
-    giver_up_[left_round_].assign(tensors_.size(), -1);
-  }
-
-  // Before anything is placed under the names, for all that their worker knows. In some seeds only:
-  // what is drawn in the others stays what it was.
-  void GiveUpFirstRounds() {
-    for (int round = 0; round < 2; ++round) {
-      for (int& giver_up : giver_up_[round]) {
-        if (Chance(0.4)) giver_up = static_cast<int>(Draw(job_.worker_hosts.size() - 1));
-      }
-    }
-  }
-
-  void RunJob() {
-    DrawJob();
     schedule_.After(kLongestNanos, [this] { Expect(has_ended_, "the job does not end"); });
     coordinator_ = std::make_unique<Coordinator>(job_.options, NewVan("coordinator"));
     ExpectOk(coordinator_->Listen("", 0), "listen");
@@ -266,16 +125,11 @@ class SimulatedJob {
 
   // ---- programs
 
-  static float Value(int rank, int round, const Tensor& tensor, size_t i) {
-    return static_cast<float>((rank + 1) * static_cast<int>(i % 101 + 1) + 1000 * round +
-                              static_cast<int>(tensor.name.back()));
-  }
-
   void RunProgram(WorkerProcess* process, int rank) {
     if (stores_.has_value())
       RunStores(process, rank);
     else
-      RunRounds(process, rank);
+      rounds_->Run(process, rank);
     process->has_ended = true;
     if (!may_fail_) AwaitEndOfAll();
     const int64_t frozen_ns = network_.FrozenUntil(process->name) - schedule_.NowNanos();
@@ -292,206 +146,11 @@ class SimulatedJob {
     Expect(is_well || may_fail_, stores_->failure());
   }
 
-  void RunRounds(WorkerProcess* process, int rank) {
-    bool goes_on = true;
-    size_t begin = 0;  // of those that have to end
-    for (int round = 0; round < rounds_ && goes_on; ++round) {
-      const size_t first = process->sent.size();
-      std::vector<size_t> order(tensors_.size());
-      for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-      for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[Draw(i - 1)]);
-      if (round == left_round_ && rank == leaver_) order.resize(Draw(order.size() - 1));
-      for (const size_t i : order) {
-        if (round == left_round_ && HasFailed(process, first)) break;
-        if (Chance(0.3)) schedule_.Sleep(static_cast<int64_t>(Draw(2 * kMillisecond)));
-        if (giver_up_[round][i] == rank) {
-          ++outcome_.given_up_rounds;
-          process->worker->GiveUpRounds({tensors_[i].name}, "the program has left the training");
-        } else {
-          Enqueue(process, rank, round, tensors_[i]);
-        }
-      }
-      if (round == left_round_ && !Leave(process, rank, first)) continue;
-      FollowResults(process, begin, /*until_failure=*/false);
-      for (size_t i = begin; i < process->sent.size(); ++i) Await(process, *process->sent[i]);
-      for (size_t i = begin; i < process->sent.size(); ++i)
-        goes_on = Check(*process, *process->sent[i]) && goes_on;
-      begin = process->sent.size();
-      if (pause_ns_ > 0) schedule_.Sleep(static_cast<int64_t>(Draw(pause_ns_)));
-    }
-  }
-
-  // Whether one has failed of those from `first` on, which is the end of a step.
-  static bool HasFailed(WorkerProcess* process, size_t first) {
-    MutexLock lock(process->mutex);
-    return AnyFailed(*process, first);
-  }
-  static bool AnyFailed(const WorkerProcess& process, size_t first) {
-    return std::any_of(process.sent.begin() + static_cast<std::ptrdiff_t>(first),
-                       process.sent.end(), [](const auto& sent) { return !sent->status.ok(); });
-  }
-
-  // By an error of its own, or when one of the exchanges from `first` on has failed. Nobody waits
-  // for the rest. False if the others learn of it with the next exchange only.
-  bool Leave(WorkerProcess* process, int rank, size_t first) {
-    FollowResults(process, first, /*until_failure=*/true);
-    for (size_t i = first; i < process->sent.size() && (rank != leaver_ || Chance(0.5)); ++i) {
-      MutexLock lock(process->mutex);
-      while (process->sent[i]->calls == 0 && !AnyFailed(*process, first))
-        process->changed.Wait(process->mutex);
-    }
-    std::vector<std::string> names;
-    for (const Tensor& tensor : tensors_) names.push_back(tensor.name);
-    process->worker->Leave(names, 1, "the program has left the training");
-    if (Chance(0.3)) schedule_.Sleep(static_cast<int64_t>(Draw(20 * kMillisecond)));
-    if (left_round_ + 1 < rounds_ && Chance(0.5)) return false;
-    process->worker->TellLeft();
-    return true;
-  }
-
   // Who says goodbye has the others' servers end rounds that they may not have begun to recover.
   void AwaitEndOfAll() {
     while (!std::all_of(workers_.begin(), workers_.end(),
                         [](const auto& process) { return process->has_ended; }))
       schedule_.Sleep(10 * kMillisecond);
-  }
-
-  void Enqueue(WorkerProcess* process, int rank, int round, const Tensor& tensor) {
-    auto sent = std::make_shared<Sent>();
-    sent->tensor = &tensor;
-    sent->round = round;
-    const bool has_own_rows =
-        tensor.kind == ExchangeKind::kGather || tensor.kind == ExchangeKind::kAllToAll;
-    const int64_t rows = tensor.elements + (has_own_rows ? rank : 0);
-    for (int64_t i = 0; i < rows; ++i) sent->input.push_back(Value(rank, round, tensor, i));
-    sent->output.assign(tensor.elements, -1);
-    process->sent.push_back(sent);
-    ExchangeRequest request;
-    request.tensor.name = tensor.name;
-    request.tensor.kind = tensor.kind;
-    request.tensor.root_rank = tensor.kind == ExchangeKind::kBroadcast ? tensor.root : 0;
-    request.tensor.shape = {tensor.elements};
-    request.input = sent->input.data();
-    request.output = sent->output.data();
-    if (tensor.kind == ExchangeKind::kAllToAll) {
-      for (int to = 0; to < job_.num_workers(); ++to)
-        request.splits.push_back(SplitBegin(rows, to + 1) - SplitBegin(rows, to));
-    }
-    if (has_own_rows) {
-      request.tensor.shape = {-1};
-      request.gather_rows = rows;
-      request.allocate_output = [raw = sent.get()](const std::vector<int64_t>& all) -> void* {
-        size_t total = 0;
-        for (const int64_t count : all) total += count;
-        raw->output.assign(std::max<size_t>(total, 1), -1);  // never null
-        return raw->output.data();
-      };
-    }
-    sent->rank = rank;
-    request.keep_alive = sent;
-    request.done = [process, raw = sent.get()](const Status& status) {
-      MutexLock lock(process->mutex);
-      raw->status = status;
-      ++raw->calls;
-      process->changed.NotifyAll();
-    };
-    ++outcome_.exchanges;
-    const bool is_on_gpu = tensor.is_on_gpu && process->gpu->CanExchange(request.tensor);
-    if (!is_on_gpu) return process->worker->Enqueue(std::move(request));
-    ++outcome_.gpu_exchanges;
-    std::function<void(const DeviceEvent&)> on_submitted;
-    if (Chance(0.5)) {
-      on_submitted = [process, raw = sent.get()](const DeviceEvent& end) {
-        MutexLock lock(process->mutex);
-        raw->is_submitted = true;
-        raw->end = end;
-        process->changed.NotifyAll();
-      };
-    }
-    sent->must_be_followed = on_submitted != nullptr;
-    process->gpu->Enqueue(std::move(request), std::move(on_submitted));
-  }
-
-  // Has the GPU's stream copy what comes of the exchanges from `first` on, or has nobody wait for
-  // it. All that the GPU has to do before is on its streams when the first one waits.
-  void FollowResults(WorkerProcess* process, size_t first, bool until_failure) {
-    for (size_t i = first; i < process->sent.size(); ++i) {
-      Sent& sent = *process->sent[i];
-      DeviceEvent end;
-      {
-        MutexLock lock(process->mutex);
-        while (sent.must_be_followed && sent.calls == 0 && !sent.is_submitted &&
-               !(until_failure && AnyFailed(*process, first)))
-          process->changed.Wait(process->mutex);
-        end = std::move(sent.end);
-      }
-      if (end != nullptr) process->gpu->Follow(end.get());
-    }
-  }
-
-  void Await(WorkerProcess* process, const Sent& sent) {
-    MutexLock lock(process->mutex);
-    while (sent.calls == 0) process->changed.Wait(process->mutex);
-  }
-
-  // Whether the program goes on.
-  bool Check(const WorkerProcess& process, const Sent& sent) {
-    const std::string what =
-        process.name + ", " + sent.tensor->name + ", round " + std::to_string(sent.round) + ": ";
-    Expect(sent.calls == 1, what + "ended " + std::to_string(sent.calls) + " times");
-    // That the ranks of a host launch different collectives, say.
-    Expect(sent.status.code() != StatusCode::kInternal, what + sent.status.ToString());
-    const bool is_given_up = giver_up_[sent.round][sent.tensor - tensors_.data()] >= 0;
-    if (!sent.status.ok()) {
-      // By the withdrawal, or by the next round's push, which may overtake it (protocol rule 31).
-      const bool may_end = is_given_up || sent.round == left_round_;
-      const bool is_told = may_end && (sent.status.code() == StatusCode::kCancelled ||
-                                       sent.status.code() == StatusCode::kFailedPrecondition);
-      Expect(may_fail_ || is_told, what + sent.status.ToString());
-      return may_end;
-    }
-    Expect(!is_given_up, what + "complete, although a worker has given it up");
-    CheckResult(what, sent);
-    return true;
-  }
-
-  // The first of `rows` rows that go to worker `to` in an alltoall.
-  int64_t SplitBegin(int64_t rows, int to) const {
-    return rows * to * to / (job_.num_workers() * job_.num_workers());
-  }
-
-  std::vector<float> Expected(const Tensor& tensor, int round, int rank) const {
-    std::vector<float> expected;
-    if (tensor.kind == ExchangeKind::kAllToAll) {
-      for (int from = 0; from < job_.num_workers(); ++from) {
-        const int64_t rows = tensor.elements + from;
-        for (int64_t i = SplitBegin(rows, rank); i < SplitBegin(rows, rank + 1); ++i)
-          expected.push_back(Value(from, round, tensor, i));
-      }
-      return expected;
-    }
-    if (tensor.kind == ExchangeKind::kGather) {
-      for (int from = 0; from < job_.num_workers(); ++from) {
-        for (int64_t i = 0; i < tensor.elements + from; ++i)
-          expected.push_back(Value(from, round, tensor, i));
-      }
-      return expected;
-    }
-    expected.assign(tensor.elements, 0);
-    for (int from = 0; from < job_.num_workers(); ++from) {
-      if (tensor.kind == ExchangeKind::kBroadcast && from != tensor.root) continue;
-      for (int64_t i = 0; i < tensor.elements; ++i) expected[i] += Value(from, round, tensor, i);
-    }
-    return expected;
-  }
-
-  void CheckResult(const std::string& what, const Sent& sent) {
-    const std::vector<float> expected = Expected(*sent.tensor, sent.round, sent.rank);
-    for (size_t i = 0; i < expected.size(); ++i) {
-      if (i < sent.output.size() && sent.output[i] == expected[i]) continue;
-      schedule_.Fail(what + "element " + std::to_string(i) + " is not " +
-                     std::to_string(expected[i]));
-    }
   }
 
   // ---- what must hold
@@ -520,7 +179,7 @@ class SimulatedJob {
     Expect(counters.unanswered_bytes == 0 && counters.queued_parts == 0,
            process.name + " still waits for answers at the end");
     for (const auto& sent : process.sent) {
-      if (sent->status.ok()) CheckResult(process.name + ", at the end: ", *sent);
+      if (sent->status.ok()) rounds_->CheckResult(process.name + ", at the end: ", *sent);
     }
   }
 
@@ -539,11 +198,11 @@ class SimulatedJob {
   void DrawFaults() {
     // With a server that has answered some of the workers the others' rows of an alltoall are lost.
     const bool needs_servers =
-        std::any_of(tensors_.begin(), tensors_.end(),
-                    [](const Tensor& tensor) { return tensor.kind == ExchangeKind::kAllToAll; });
+        std::any_of(drawn_->tensors.begin(), drawn_->tensors.end(),
+                    [](const auto& tensor) { return tensor.kind == ExchangeKind::kAllToAll; });
     size_t may_die = needs_servers ? 0 : job_.num_servers() - 1;
-    const int64_t within =
-        static_cast<int64_t>(1 + Draw(3)) * (pause_ns_ + 4 * kMillisecond) * rounds_ / 2;
+    const int64_t within = static_cast<int64_t>(1 + Draw(3)) *
+                           (drawn_->pause_ns + 4 * kMillisecond) * drawn_->rounds / 2;
     const size_t faults = Draw(6);
     for (size_t i = 0; i < faults; ++i) {
       const int64_t at = static_cast<int64_t>(Draw(within));
@@ -662,11 +321,8 @@ class SimulatedJob {
   SimulatedNetwork network_;
   SimulationOutcome outcome_;
   JobDescription job_;
-  std::vector<Tensor> tensors_;
-  int rounds_ = 0;
-  std::vector<std::vector<int>> giver_up_;  // by round and tensor; -1: nobody
-  int leaver_ = -1, left_round_ = -1;       // nobody leaves
-  int64_t pause_ns_ = 0;
+  std::optional<DrawnJob> drawn_;
+  std::optional<RoundProgram> rounds_;  // kRounds
   std::optional<StoreProgram> stores_;  // kStores
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<ServerProcess> servers_;  // all that there were

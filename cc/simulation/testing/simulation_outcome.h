@@ -1,0 +1,55 @@
+// SimulationOutcome: what came of a seed, or of many.
+#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATION_OUTCOME_H_
+#define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATION_OUTCOME_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace byteps {
+
+struct SimulationOutcome {
+  std::string failure;  // empty: all was well
+  uint64_t hash = 0;    // of all that happened
+  uint64_t events = 0;
+  std::vector<std::string> log;
+  // How often it happened: a seed in which nothing does proves nothing.
+  uint64_t exchanges = 0, lost_servers = 0, returned_servers = 0, retried_parts = 0,
+           given_up_rounds = 0, left_trainings = 0, lost_workers = 0, gpu_exchanges = 0,
+           lost_gpu_workers = 0, lost_hosts_links = 0;
+
+  void Add(const SimulationOutcome& other) {
+    for (const auto& [count, what] : kCounts) this->*count += other.*count;
+  }
+  std::string ToString() const {
+    std::string text;
+    for (const auto& [count, what] : kCounts)
+      text += (text.empty() ? "" : ", ") + std::to_string(this->*count) + " " + what;
+    return text;
+  }
+
+ private:
+  struct Count {
+    uint64_t SimulationOutcome::* count;
+    const char* what;
+  };
+  static const Count kCounts[11];
+};
+
+inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
+    {&SimulationOutcome::events, "events"},
+    {&SimulationOutcome::exchanges, "exchanges"},
+    {&SimulationOutcome::gpu_exchanges, "of them of GPUs"},
+    {&SimulationOutcome::lost_servers, "lost servers, as workers saw them"},
+    {&SimulationOutcome::returned_servers, "that came back"},
+    {&SimulationOutcome::retried_parts, "parts pushed again"},
+    {&SimulationOutcome::given_up_rounds, "rounds given up"},
+    {&SimulationOutcome::left_trainings, "trainings left"},
+    {&SimulationOutcome::lost_workers, "lost workers"},
+    {&SimulationOutcome::lost_gpu_workers, "of them with GPUs"},
+    {&SimulationOutcome::lost_hosts_links, "groups of GPUs that lost a connection"},
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATION_OUTCOME_H_
