@@ -100,6 +100,7 @@ void GpuExchanger::Gather(const std::shared_ptr<Worker>& worker, CudaStreamHandl
                           ExchangeRequest request) {
   const auto staged = std::make_shared<Staged>();
   staged->gpu = std::move(request);
+  staged->gpu.training = worker->training();
   staged->stream = stream;
   const uint64_t bytes = staged->gpu.tensor.ByteCount() * staged->gpu.gather_rows;
   if (bytes == 0) return SendRows(worker, staged);
@@ -120,6 +121,7 @@ void GpuExchanger::SendRows(const std::shared_ptr<Worker>& worker,
   ExchangeRequest request;
   request.tensor = staged->gpu.tensor;
   request.priority = staged->gpu.priority;
+  request.training = staged->gpu.training;
   request.input = staged->input.get();
   request.gather_rows = staged->gpu.gather_rows;
   // The engine keeps `staged` alive for as long as it may call this.

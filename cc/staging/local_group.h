@@ -89,6 +89,7 @@ class LocalGroup : public WorkerListener,
 
   void OnRelay(int32_t from, const std::string& bytes) override;
   void OnGivenUp(uint64_t key, uint64_t round, const Status& reason) override;
+  bool GivesUpInTurn(const std::string& name, const std::string& reason) override;
   void OnFailure(const Status& reason) override { Fail(reason); }
   void OnStop() override;
 

@@ -1,4 +1,5 @@
 // What happens to a tensor between Enqueue and its end.
+#include <optional>
 #include <utility>
 
 #include "cc/staging/local_group_transaction.h"
@@ -44,7 +45,7 @@ TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceRequest reque
   }
   auto tensor = std::make_shared<StagedTensor>();
   tensor->gpu = std::move(request.request);
-  tensor->training = worker_->training();
+  tensor->gpu.training = worker_->training();
   tensor->stream = stream;
   if (StreamCanWait(tensor->gpu.tensor, shares_results))
     tensor->on_submitted = std::move(request.on_submitted);
@@ -87,6 +88,15 @@ void LocalGroup::OnComputed(const TensorPointer& tensor, const Status& status) {
   state_.tensors.OnComputed(tensor, transaction.effects());
 }
 
+bool LocalGroup::GivesUpInTurn(const std::string& name, const std::string& reason) {
+  {
+    MutexLock lock(mutex_);
+    if (!state_.turns.AddGivenUp(name, reason)) return false;
+  }
+  ContinuePlacing();
+  return true;
+}
+
 void LocalGroup::PlaceInTurn(const TensorPointer& tensor) {
   if (tensor->on_submitted == nullptr) return Place(tensor);
   {
@@ -111,9 +121,12 @@ void LocalGroup::ContinuePlacing() {
 void LocalGroup::PlaceWaiting() {
   MutexLock lock(mutex_);
   if (!state_.turns.Begin()) return;
-  while (const TensorPointer next = state_.turns.Next()) {
+  while (const std::optional<Turn> next = state_.turns.Next()) {
     lock.Unlock();
-    Place(next);
+    if (next->tensor != nullptr)
+      Place(next->tensor);
+    else
+      worker_->GiveUpRoundNow(next->name, next->reason);
     lock.Lock();
   }
 }
@@ -126,7 +139,7 @@ void LocalGroup::Place(const TensorPointer& tensor) {
   by_parts.priority = tensor->gpu.priority;
   // When servers' results come is seen here.
   by_parts.is_awaited_elsewhere = tensor->on_submitted != nullptr && place_.is_one_host();
-  by_parts.training = tensor->training;
+  by_parts.training = tensor->gpu.training;
   by_parts.placed = [this, tensor](const std::shared_ptr<Exchange>& exchange) {
     OnPlaced(tensor, exchange);
   };

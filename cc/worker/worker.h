@@ -44,6 +44,9 @@ class WorkerListener {
   // This worker has given up a round of a tensor, and all before it that it has not begun. None of
   // its exchanges by parts has ended by that.
   virtual void OnGivenUp(uint64_t key, uint64_t round, const Status& reason) = 0;
+  // The worker is to give up the next round of a tensor. False: at once. True: the listener holds
+  // exchanges of this name that are to begin before, and calls GiveUpRoundNow after them.
+  virtual bool GivesUpInTurn(const std::string& name, const std::string& reason) = 0;
   // Nothing can be exchanged any more. The worker's exchanges have ended.
   virtual void OnFailure(const Status& reason) = 0;
   // The worker is about to say goodbye; may block for some seconds. No call comes after it.
@@ -75,12 +78,14 @@ class Worker : private ConnectionHandler {
   // others, which may wait for this worker there, get `reason`. If the round before is in flight,
   // they get it after that.
   void GiveUpRounds(const std::vector<std::string>& names, const std::string& reason);
+  // For the listener.
+  void GiveUpRoundNow(const std::string& name, const std::string& reason);
   // Gives up all rounds of these tensors in the training that this worker leaves, see
   // state/exchanges.h: the others get `reason` as soon as TellLeft is called, or the next exchange
   // begins.
   void Leave(const std::vector<std::string>& names, uint64_t trainings, const std::string& reason);
   void TellLeft();
-  // Of what is given to the engine now: see PartedExchangeRequest.
+  // Of what is given to the engine now: see ExchangeTerms.
   uint64_t training() const;
   // The next exchange of each tensor will have this round, unless it is further already.
   void SkipToRounds(const std::map<std::string, uint64_t>& rounds);

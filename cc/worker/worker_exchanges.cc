@@ -65,7 +65,7 @@ void Worker::Enqueue(PartedExchangeRequest request) {
 
 // The others may have called it rightly, and wait.
 void Worker::Refuse(const ExchangeTerms& request, const Status& reason) {
-  GiveUpRounds({request.tensor.name}, "it refused the call: " + reason.message());
+  GiveUpRoundNow(request.tensor.name, "it refused the call: " + reason.message());
   request.done(reason);
 }
 
@@ -148,8 +148,23 @@ std::map<std::string, uint64_t> Worker::NextRounds() const {
 
 void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::string& reason) {
   if (!CheckNotForked().ok()) return;
+  std::shared_ptr<WorkerListener> listener;
+  {
+    MutexLock lock(mutex_);
+    listener = listener_;
+  }
+  std::vector<std::string> now;
+  for (const std::string& name : names) {
+    if (listener == nullptr || !listener->GivesUpInTurn(name, reason)) now.push_back(name);
+  }
+  if (now.empty()) return;
   Transaction transaction(this);
-  state_.exchanges.GiveUpRounds(names, reason, transaction.effects());
+  state_.exchanges.GiveUpRounds(now, reason, transaction.effects());
+}
+
+void Worker::GiveUpRoundNow(const std::string& name, const std::string& reason) {
+  Transaction transaction(this);
+  state_.exchanges.GiveUpRounds({name}, reason, transaction.effects());
 }
 
 void Worker::Leave(const std::vector<std::string>& names, uint64_t trainings,

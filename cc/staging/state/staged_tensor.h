@@ -91,8 +91,7 @@ class StagedTensor {
   // False if it has ended before.
   bool End();
 
-  ExchangeRequest gpu;    // as it was given
-  uint64_t training = 0;  // PartedExchangeRequest::training
+  ExchangeRequest gpu;  // as it was given
   std::function<void(const std::shared_ptr<StreamEvent>& end)> on_submitted;
   CudaStreamHandle stream = nullptr;
   std::shared_ptr<StreamEvent> input_ready;  // null: the input is computed before anything begins

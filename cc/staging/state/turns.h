@@ -6,6 +6,7 @@
 #define TF_BYTEPS_CC_STAGING_STATE_TURNS_H_
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <unordered_set>
 
@@ -13,11 +14,21 @@
 
 namespace byteps {
 
+// What is next.
+struct Turn {
+  TensorPointer tensor;  // to be placed; null: a round is given up
+  std::string name;      // of the tensor
+  std::string reason;    // why it is given up
+};
+
 // Not thread-safe.
 class Turns {
  public:
   // The tensor waits until an earlier one of its name, or one that waits before it, has ended.
   void Add(const TensorPointer& tensor);
+  // The worker gives up the next round of a tensor after the exchanges of it that wait. False:
+  // there is none, and so it may do that at once.
+  bool AddGivenUp(const std::string& name, const std::string& reason);
   // The next exchange of this one's name can be placed.
   void End(const StagedTensor& tensor);
   bool has_waiting() const { return !waiting_.empty(); }
@@ -25,13 +36,14 @@ class Turns {
   // Whether the caller is to place what Next returns; no if a thread does so already, which also
   // sees what has changed now.
   bool Begin();
-  // Null: there is nothing more to place.
-  TensorPointer Next();
+  // None: there is nothing more to place.
+  std::optional<Turn> Next();
 
  private:
   std::unordered_set<std::string> in_flight_;  // names
-  std::deque<TensorPointer> waiting_;
-  bool placing_ = false;  // a thread goes through waiting_
+  std::deque<Turn> waiting_;
+  bool placing_ = false;   // a thread goes through waiting_
+  std::string placed_as_;  // the name of what it places now
 };
 
 }  // namespace byteps

@@ -22,8 +22,7 @@ Exchange::Exchange(PartedExchangeRequest parted)
     : request(std::move(static_cast<ExchangeTerms&>(parted))),
       by_parts(true),
       placed(std::move(parted.placed)),
-      is_awaited_elsewhere(parted.is_awaited_elsewhere),
-      training(parted.training) {}
+      is_awaited_elsewhere(parted.is_awaited_elsewhere) {}
 
 void Exchange::Begin(uint64_t of_round, int64_t now_ns) {
   round = of_round;

@@ -146,7 +146,6 @@ struct Exchange {
   ExchangeMemory memory;                                         // in one piece
   std::function<void(const std::shared_ptr<Exchange>&)> placed;  // by_parts
   const bool is_awaited_elsewhere = false;                       // by_parts
-  const std::optional<uint64_t> training;                        // by_parts
   uint64_t round = 0;                                            // these two: since Begin
   int64_t enqueued_ns = 0;
   std::shared_ptr<const TableEntry> entry;

@@ -46,6 +46,10 @@ struct ExchangeTerms {
   // kAllToAll: how many of them go to each worker, by rank.
   std::vector<int64_t> splits;
 
+  // Worker::training() as the caller was given the tensor, which may have been long before: a GPU
+  // had to compute it. In a later one the tensor is no part of any round.
+  std::optional<uint64_t> training;
+
   // Called exactly once, on an engine thread or inside Enqueue. Must not block.
   std::function<void(const Status&)> done;
 };
@@ -89,10 +93,6 @@ struct PartedExchangeRequest : ExchangeTerms {
 
   // What waits for the result does so where the engine cannot see it: on a GPU's stream.
   bool is_awaited_elsewhere = false;
-
-  // Worker::training() as the caller was given it, which may have been long before. In a later one
-  // the tensor is no part of any round.
-  std::optional<uint64_t> training;
 };
 
 // One part of an exchange by parts.

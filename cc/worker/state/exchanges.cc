@@ -43,7 +43,7 @@ Status Exchanges::Begin(const std::shared_ptr<Exchange>& exchange, uint64_t star
   ExchangeTerms& terms = exchange->request;
   TellLeft(effects);
   Key& key = keys_->FindOrAdd(terms.tensor.name);
-  if (exchange->training.has_value() && *exchange->training < key.training)
+  if (terms.training.has_value() && *terms.training < key.training)
     return Cancelled("tensor \"" + key.name +
                      "\": the worker has left the training to which it belongs");
   BYTEPS_RETURN_IF_ERROR(CheckMayBegin(key, terms.tensor));
