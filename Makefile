@@ -39,7 +39,7 @@ test-cc: build/packages.stamp
 
 # Three tests at a time: on two cores, one or another mostly waits. A file's tests share processes.
 # The order is tests/conftest.py's.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 test-python: build
 	$(PYTEST) -m 'not slow and not long and not extended'

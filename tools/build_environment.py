@@ -21,6 +21,9 @@ SUPPORTED_TENSORFLOW = ("2.21", "2.20")  # the one that a build brings along com
 TENSORFLOW_REQUIREMENT = f"tensorflow-cpu=={SUPPORTED_TENSORFLOW[0]}.*"
 JAXLIB_REQUIREMENT = "jaxlib>=0.10.2,<0.11"  # for XLA's headers; newer JAX runs what they built
 
+# Seconds on an idle machine; minutes from a cold disk beside other builds.
+_MOST_IMPORT_SECONDS = 1200
+
 _SHOW_PACKAGES = """
 import importlib.util, json, sys
 version = None
@@ -64,16 +67,23 @@ def target_packages():
         "jaxlib", whether it is there.
 
     Raises:
-        BuildError: TensorFlow is there and cannot be imported.
+        BuildError: TensorFlow is there and cannot be imported, or not in time.
     """
-    result = subprocess.run(
-        # -E: without PYTHONPATH, in which pip puts the hook that hides the environment.
-        [sys.executable, "-E", "-c", _SHOW_PACKAGES],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    try:
+        result = subprocess.run(
+            # -E: without PYTHONPATH, in which pip puts the hook that hides the environment.
+            [sys.executable, "-E", "-c", _SHOW_PACKAGES],
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+            timeout=_MOST_IMPORT_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(
+            f"To import the TensorFlow of {sys.prefix} takes more than {_MOST_IMPORT_SECONDS} "
+            "seconds. Is the disk or the network that it lies on very slow? Try again, or build "
+            "for JAX alone: TF_BYTEPS_TENSORFLOW=0"
+        ) from error
     for line in result.stdout.splitlines():
         if line.startswith("@"):
             return json.loads(line[1:])
