@@ -109,6 +109,20 @@ def test_keras_dlrm():
 
 
 @pytest.mark.long
+def test_keras_local_steps():
+    """Rounds are a small part of the gradients, and the model learns as well."""
+    sent, losses = [], []
+    for local_steps in ("16", "0"):
+        printed = _run_on_two_workers(
+            "keras_local_steps.py", "--local_steps", local_steps, "--steps", "64", "--epochs", "1"
+        )
+        sent.append(_megabytes_sent(printed))
+        losses += map(float, re.findall(r"validation loss ([0-9.]+)", printed))
+    assert 0 < sent[0] < sent[1] / 8, sent
+    assert losses[1] < 3 and losses[0] < 1.1 * losses[1], losses
+
+
+@pytest.mark.long
 def test_keras_gpus():
     printed = _run_on_two_workers("keras_gpus.py")
     assert "2 workers, each on " in printed and printed.count("Epoch 2/2") == 1, printed
