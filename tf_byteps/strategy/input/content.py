@@ -17,7 +17,8 @@ from tf_byteps.ops.fingerprints import fingerprints
 # Attributes of stages on which rows and their order depend, as threads and prefetching do not.
 _NUMBERS = ("_seed", "_seed2", "_start", "_stop", "_step", "_num_shards", "_index", "_count")
 _NUMBERS += ("_batch_size", "_size", "_shift", "_stride")
-_RANDOM = ("_ShuffleDataset", "_RandomDataset")
+_SHUFFLE = "_ShuffleDataset"
+_RANDOM = (_SHUFFLE, "_RandomDataset")
 _MAPS = ("_MapDataset", "_ParallelMapDataset")
 _READERS = ("TextLineDatasetV2", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2")
 
@@ -59,6 +60,11 @@ def stages(dataset: tf.data.Dataset) -> list[Any]:
     if isinstance(getattr(dataset, "_filenames", None), tf.data.Dataset):
         below.append(dataset._filenames)
     return [dataset, *(stage for each in below for stage in stages(each))]
+
+
+def is_shuffled(dataset: tf.data.Dataset) -> bool:
+    """Whether rows, or what they are read from, come in a random order."""
+    return any(type(stage).__name__ == _SHUFFLE for stage in stages(dataset))
 
 
 def is_unseeded(dataset: tf.data.Dataset) -> bool:

@@ -18,6 +18,7 @@ from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
 from tf_byteps.exchange.content import same
 from tf_byteps.exchange.object_gather import gather_objects
+from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.ops import Max, names, push_pull
 from tf_byteps.ops.device import own_device
 from tf_byteps.private.tensorflow import data_distribute
@@ -136,6 +137,7 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy) -> An
     if policy == _AutoShardPolicy.OFF:
         return distribute_own(dataset)
     if policy == _AutoShardPolicy.FILE and size > 1:
+        _warn_of_skewed_files(dataset, strategy)
         return distribute_own(_by_files(dataset, runtime.rank(), size))
     may_differ = lengths.may_differ(dataset)
     check_same(
@@ -208,6 +210,21 @@ def _warn_of_same_data() -> None:
             "all workers have the same data, in the same order, though each trains on all of its "
             "own: they compute the same gradients. Call dataset.shard(workers, rank), or leave out "
             "AutoShardPolicy.OFF for data of which each worker is to get its part"
+        )
+
+
+def _warn_of_skewed_files(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy) -> None:
+    """With local steps: workers whose rows differ in kind train apart between two rounds."""
+    local_steps = getattr(strategy, "local_steps", None)
+    if not isinstance(local_steps, LocalSteps) or local_steps.steps == 1:
+        return
+    if runtime.rank() == 0 and not content.is_shuffled(dataset):
+        _logger.warning(
+            "with local_steps=%d each worker trains on files of its own, and the dataset is "
+            "nowhere shuffled: if files are sorted by label, the workers learn different things "
+            "between two rounds. Shuffle the names of the files before they are read, or leave "
+            "out AutoShardPolicy.FILE; see docs/local_steps.md",
+            local_steps.steps,
         )
 
 
