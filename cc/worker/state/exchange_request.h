@@ -68,8 +68,8 @@ struct ExchangeMemory {
   // If it HasOwnRows: called at most once, on an engine thread, with the rows that each worker
   // sent, in rank order; returns memory for their sum of rows, or null to fail the exchange (any
   // pointer but null when there are no rows). For kRowSum: called with the number of rows of the
-  // sum, and of the bytes that they take with their indices. Not called after `done`. The memory must live as long
-  // as keep_alive: an exchange can end while bytes still arrive.
+  // sum, and of the bytes that they take with their indices. Not called after `done`. The memory
+  // must live as long as keep_alive: an exchange can end while bytes still arrive.
   std::function<void*(const std::vector<int64_t>& rows)> allocate_output;
 
   // Keeps input and output alive; the engine drops it after `done` has returned, or keeps it until
