@@ -110,6 +110,29 @@ class RowsSink : public ResultSink {
   Status status_;
 };
 
+// Receives a sum of rows (ExchangeKind::kRowSum), as it comes: the caller decodes it.
+class RowSumSink : public ResultSink {
+ public:
+  // Refuses what cannot be one; the text goes on after the server's name.
+  static Status New(const std::shared_ptr<ExchangeWithOutput>& exchange, const FrameHeader& header,
+                    std::shared_ptr<PayloadSink>* sink);
+
+  Span Prepare(uint64_t remaining) override;
+  void Commit(size_t) override {}
+
+  Status status() const override { return status_; }
+
+ private:
+  RowSumSink(std::shared_ptr<ExchangeWithOutput> exchange, uint8_t* output, uint64_t bytes)
+      : exchange_(std::move(exchange)), output_(output), bytes_(bytes) {}
+
+  const std::shared_ptr<ExchangeWithOutput> exchange_;
+  uint8_t* const output_;  // null: what comes is dropped
+  const uint64_t bytes_;
+  std::vector<uint8_t> discard_;
+  Status status_;
+};
+
 }  // namespace byteps
 
 #endif  // TF_BYTEPS_CC_WORKER_EXCHANGE_OUTPUT_H_
