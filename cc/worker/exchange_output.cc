@@ -84,14 +84,19 @@ OutgoingFrame ExchangeWithOutput::ResultFrame(const std::shared_ptr<Exchange>& s
   return frame;
 }
 
-void* ExchangeWithOutput::AllocateOutput(const std::vector<int64_t>& rows) {
+Status ExchangeWithOutput::AllocateOutput(const std::vector<int64_t>& rows, uint8_t** output) {
+  *output = nullptr;
   std::lock_guard<std::shared_mutex> lock(output_mutex_);
-  if (output_closed_) return nullptr;
+  if (output_closed_) return OkStatus();
   if (allocated_ == nullptr) {
     allocated_ = memory.allocate_output(rows);
     rows_ = rows;
   }
-  return allocated_;
+  if (allocated_ == nullptr) return ResourceExhausted(Name() + ": no memory for its result");
+  if (rows != rows_)
+    return Internal(Name() + ": its result came again, with another number of rows");
+  *output = static_cast<uint8_t*>(allocated_);
+  return OkStatus();
 }
 
 void ExchangeWithOutput::CloseOutput() {
@@ -178,22 +183,21 @@ Status RowSumSink::New(const std::shared_ptr<ExchangeWithOutput>& exchange,
                     std::to_string(header.element_count) + " elements, which are no rows of " +
                     tensor.ToString());
   }
-  void* const output = exchange->AllocateOutput(
-      {static_cast<int64_t>(rows), static_cast<int64_t>(header.payload_bytes)});
-  const std::shared_ptr<RowSumSink> made(
-      new RowSumSink(exchange, static_cast<uint8_t*>(output), header.payload_bytes));
-  if (output == nullptr) {
-    made->status_ = ResourceExhausted(exchange->Name() + ": no memory for a sum of " +
-                                      std::to_string(rows) + " rows");
-  }
+  const std::shared_ptr<RowSumSink> made(new RowSumSink(exchange));
+  made->status_ = exchange->AllocateOutput(
+      {static_cast<int64_t>(rows), static_cast<int64_t>(header.payload_bytes)}, &made->next_);
   *sink = made;
   return OkStatus();
 }
 
 PayloadSink::Span RowSumSink::Prepare(uint64_t remaining) {
-  if (output_ != nullptr) return {output_ + (bytes_ - remaining), static_cast<size_t>(remaining)};
+  if (next_ != nullptr) return {next_, static_cast<size_t>(remaining)};
   discard_.resize(std::min<uint64_t>(remaining, kDiscardedAtOnce));
   return {discard_.data(), discard_.size()};
+}
+
+void RowSumSink::Commit(size_t bytes) {
+  if (next_ != nullptr) next_ += bytes;
 }
 
 RowsSink::RowsSink(std::shared_ptr<ExchangeWithOutput> exchange, int32_t num_workers,
@@ -237,11 +241,7 @@ void RowsSink::Allocate() {
                        " bytes for " + std::to_string(total_rows) + " rows");
     return;
   }
-  output_ = static_cast<uint8_t*>(exchange_->AllocateOutput(rows_));
-  if (output_ == nullptr) {
-    status_ = ResourceExhausted(exchange_->Name() + ": no memory for a result of " +
-                                std::to_string(total_rows) + " rows");
-  }
+  status_ = exchange_->AllocateOutput(rows_, &output_);
 }
 
 }  // namespace byteps

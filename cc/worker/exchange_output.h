@@ -21,9 +21,9 @@ struct ExchangeWithOutput final : Exchange {
   using Exchange::Exchange;
 
   // Calls memory.allocate_output, unless CloseOutput has been called: then `done` may have been
-  // called too, and the caller's function must not be. A reply that comes again goes where it went
-  // before.
-  void* AllocateOutput(const std::vector<int64_t>& rows);
+  // called too, the caller's function must not be, and `output` is null. A reply that comes again
+  // goes where it went before; INTERNAL if that is memory for other rows.
+  Status AllocateOutput(const std::vector<int64_t>& rows, uint8_t** output);
   void CloseOutput() override;
   // Holds CloseOutput up for as long as it lives, which is while bytes are written to the output;
   // without its mutex if the output is closed.
@@ -36,7 +36,7 @@ struct ExchangeWithOutput final : Exchange {
   mutable std::shared_mutex output_mutex_;
   bool output_closed_ = false;
   void* allocated_ = nullptr;
-  std::vector<int64_t> rows_;  // of what is allocated, by worker
+  std::vector<int64_t> rows_;  // what allocate_output was called with
 };
 
 // Makes the payload of an exchange's push: compresses it, or puts its splits in front; from any
@@ -118,17 +118,16 @@ class RowSumSink : public ResultSink {
                     std::shared_ptr<PayloadSink>* sink);
 
   Span Prepare(uint64_t remaining) override;
-  void Commit(size_t) override {}
+  void Commit(size_t bytes) override;
 
   Status status() const override { return status_; }
 
  private:
-  RowSumSink(std::shared_ptr<ExchangeWithOutput> exchange, uint8_t* output, uint64_t bytes)
-      : exchange_(std::move(exchange)), output_(output), bytes_(bytes) {}
+  explicit RowSumSink(std::shared_ptr<ExchangeWithOutput> exchange)
+      : exchange_(std::move(exchange)) {}
 
-  const std::shared_ptr<ExchangeWithOutput> exchange_;
-  uint8_t* const output_;  // null: what comes is dropped
-  const uint64_t bytes_;
+  const std::shared_ptr<ExchangeWithOutput> exchange_;  // keeps the memory alive
+  uint8_t* next_ = nullptr;                             // null: what comes is dropped
   std::vector<uint8_t> discard_;
   Status status_;
 };
