@@ -14,6 +14,9 @@
 namespace byteps {
 namespace {
 
+using Ints = std::vector<int32_t>;
+using Floats = std::vector<float>;
+
 template <typename T>
 std::string Rows(const std::vector<int64_t>& indices, const std::vector<T>& values) {
   const std::vector<uint8_t> head = EncodeRowIndices(indices);
@@ -44,9 +47,6 @@ void Push(FakeWorkers* workers, const TableEntry& entry, int32_t worker, uint64_
   ASSERT_TRUE(status.ok()) << status.ToString();
 }
 
-using Ints = std::vector<int32_t>;
-using Floats = std::vector<float>;
-
 TEST(RowSumTest, AllGetTheUnionInAscendingOrder) {
   FakeWorkers workers(3);
   const TableEntry entry = RowEntry();
@@ -66,14 +66,21 @@ TEST(RowSumTest, AllGetTheUnionInAscendingOrder) {
   }
 }
 
-// The same memory goes to all: it is encoded once.
+// Each push gets one reply, and the same memory goes to all: it is encoded once, however many there
+// are (protocol rule 30).
 TEST(RowSumTest, TheReplyIsMadeOnce) {
-  FakeWorkers workers(2);
-  const TableEntry entry = RowEntry();
-  workers.Add(entry);
-  Push<int32_t>(&workers, entry, 0, 0, {7}, {1, 2});
-  Push<int32_t>(&workers, entry, 1, 0, {8}, {3, 4});
-  EXPECT_EQ(workers.TakeReply(0).original.payload, workers.TakeReply(1).original.payload);
+  for (const int32_t count : {2, 64, 1024}) {
+    FakeWorkers workers(count);
+    const TableEntry entry = RowEntry();
+    workers.Add(entry);
+    for (int32_t worker = 0; worker < count; ++worker)
+      Push<int32_t>(&workers, entry, worker, 0, {7, 8 + worker % 2}, {1, 2, 3, 4});
+    const SentFrame first = workers.TakeReply(0);
+    const Ints sums = {count, 2 * count, 3 * count / 2, 2 * count, 3 * count / 2, 2 * count};
+    EXPECT_EQ(first.payload, Rows<int32_t>({7, 8, 9}, sums));
+    for (int32_t worker = 1; worker < count; ++worker)
+      EXPECT_EQ(workers.TakeReply(worker).original.payload, first.original.payload);
+  }
 }
 
 TEST(RowSumTest, NobodyHasRows) {
