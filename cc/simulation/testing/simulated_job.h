@@ -11,12 +11,14 @@
 #include <cstdint>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cc/base/coded_rows.h"
 #include "cc/base/mutex.h"
 #include "cc/base/thread.h"
 #include "cc/coordinator/coordinator.h"
@@ -38,7 +40,7 @@ struct SimulationOutcome {
   // How often it happened: a seed in which nothing does proves nothing.
   uint64_t exchanges = 0, lost_servers = 0, returned_servers = 0, retried_parts = 0,
            given_up_rounds = 0, left_trainings = 0, lost_workers = 0, gpu_exchanges = 0,
-           lost_gpu_workers = 0, lost_hosts_links = 0;
+           lost_gpu_workers = 0, lost_hosts_links = 0, row_sums = 0;
 
   void Add(const SimulationOutcome& other) {
     for (const auto& [count, what] : kCounts) this->*count += other.*count;
@@ -55,13 +57,14 @@ struct SimulationOutcome {
     uint64_t SimulationOutcome::* count;
     const char* what;
   };
-  static const Count kCounts[11];
+  static const Count kCounts[12];
 };
 
 inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
     {&SimulationOutcome::events, "events"},
     {&SimulationOutcome::exchanges, "exchanges"},
     {&SimulationOutcome::gpu_exchanges, "of them of GPUs"},
+    {&SimulationOutcome::row_sums, "sums of rows"},
     {&SimulationOutcome::lost_servers, "lost servers, as workers saw them"},
     {&SimulationOutcome::returned_servers, "that came back"},
     {&SimulationOutcome::retried_parts, "parts pushed again"},
@@ -118,6 +121,7 @@ class SimulatedJob {
     int round = 0;
     int rank = 0;
     std::vector<float> input, output;
+    std::vector<uint8_t> coded_input, coded_output;  // of a sum of rows
     int calls = 0;
     Status status;
     // On a GPU: whether a stream is to wait for the result, and for what, as soon as that is known.
@@ -173,12 +177,14 @@ class SimulatedJob {
       if (Chance(0.2)) tensor.kind = ExchangeKind::kBroadcast;
       // One part, which may be longer than all credit.
       else if (Chance(0.2))
-        tensor.kind = ExchangeKind::kGather;
+        tensor.kind = seed_ % 7 == 2 ? ExchangeKind::kRowSum : ExchangeKind::kGather;
       else if (seed_ % 3 == 1 && Chance(0.3))
         tensor.kind = ExchangeKind::kAllToAll;
       tensor.elements = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 2000));
       tensor.root = static_cast<int32_t>(Draw(job_.worker_hosts.size() - 1));
-      tensor.is_on_gpu = has_gpus_ && tensor.kind != ExchangeKind::kAllToAll && Chance(0.9);
+      const bool is_of_host =
+          tensor.kind == ExchangeKind::kAllToAll || tensor.kind == ExchangeKind::kRowSum;
+      tensor.is_on_gpu = has_gpus_ && !is_of_host && Chance(0.9);
       tensors_.push_back(tensor);
     }
     rounds_ = 3 + static_cast<int>(Draw(7));
@@ -360,8 +366,9 @@ class SimulatedJob {
     auto sent = std::make_shared<Sent>();
     sent->tensor = &tensor;
     sent->round = round;
-    const bool has_own_rows =
-        tensor.kind == ExchangeKind::kGather || tensor.kind == ExchangeKind::kAllToAll;
+    const bool has_own_rows = tensor.kind == ExchangeKind::kGather ||
+                              tensor.kind == ExchangeKind::kAllToAll ||
+                              tensor.kind == ExchangeKind::kRowSum;
     const int64_t rows = tensor.elements + (has_own_rows ? rank : 0);
     for (int64_t i = 0; i < rows; ++i) sent->input.push_back(Value(rank, round, tensor, i));
     sent->output.assign(tensor.elements, -1);
@@ -387,6 +394,17 @@ class SimulatedJob {
         return raw->output.data();
       };
     }
+    if (tensor.kind == ExchangeKind::kRowSum) {
+      std::map<int64_t, float> values;
+      for (int64_t i = 0; i < rows; ++i) values[RowIndex(rank, i)] = sent->input[i];
+      sent->coded_input = Coded(values);
+      request.coded_bytes = sent->coded_input.size();
+      request.input = sent->coded_input.data();
+      request.allocate_output = [raw = sent.get()](const std::vector<int64_t>& sum) -> void* {
+        raw->coded_output.resize(sum[1]);
+        return raw->coded_output.data();
+      };
+    }
     sent->rank = rank;
     request.keep_alive = sent;
     request.done = [process, raw = sent.get()](const Status& status) {
@@ -396,6 +414,7 @@ class SimulatedJob {
       process->changed.NotifyAll();
     };
     ++outcome_.exchanges;
+    if (tensor.kind == ExchangeKind::kRowSum) ++outcome_.row_sums;
     const bool is_on_gpu = tensor.is_on_gpu && process->gpu->CanExchange(request.tensor);
     if (!is_on_gpu) return process->worker->Enqueue(std::move(request));
     ++outcome_.gpu_exchanges;
@@ -460,6 +479,31 @@ class SimulatedJob {
     return rows * to * to / (job_.num_workers() * job_.num_workers());
   }
 
+  // Which row of a sum of rows a worker's row is. Some are of several workers.
+  static int64_t RowIndex(int rank, int64_t row) { return row * (rank + 1); }
+
+  static std::vector<uint8_t> Coded(const std::map<int64_t, float>& values) {
+    std::vector<int64_t> indices;
+    std::vector<float> rows;
+    for (const auto& [index, value] : values) {
+      indices.push_back(index);
+      rows.push_back(value);
+    }
+    std::vector<uint8_t> coded = EncodeRowIndices(indices);
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(rows.data());
+    coded.insert(coded.end(), bytes, bytes + rows.size() * sizeof(float));
+    return coded;
+  }
+
+  std::vector<uint8_t> ExpectedSum(const Tensor& tensor, int round) const {
+    std::map<int64_t, float> sums;
+    for (int from = 0; from < job_.num_workers(); ++from) {
+      for (int64_t i = 0; i < tensor.elements + from; ++i)
+        sums[RowIndex(from, i)] += Value(from, round, tensor, i);
+    }
+    return Coded(sums);
+  }
+
   std::vector<float> Expected(const Tensor& tensor, int round, int rank) const {
     std::vector<float> expected;
     if (tensor.kind == ExchangeKind::kAllToAll) {
@@ -486,6 +530,11 @@ class SimulatedJob {
   }
 
   void CheckResult(const std::string& what, const Sent& sent) {
+    if (sent.tensor->kind == ExchangeKind::kRowSum) {
+      if (sent.coded_output != ExpectedSum(*sent.tensor, sent.round))
+        schedule_.Fail(what + "the sum of rows is not that of the workers' rows");
+      return;
+    }
     const std::vector<float> expected = Expected(*sent.tensor, sent.round, sent.rank);
     for (size_t i = 0; i < expected.size(); ++i) {
       if (i < sent.output.size() && sent.output[i] == expected[i]) continue;
