@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 bazel=("$@")
 seconds=${FUZZ_SECONDS:-600}
 clangxx=${CLANGXX:-$(command -v clang++ clang++-14 clang++-16 clang++-19 | head -1 || true)}
-targets=(codec frame control handshake local_messages service)
+targets=(codec coded_rows frame control handshake local_messages service)
 each=$((seconds / ${#targets[@]} + 1))
 out=build/fuzz
 mkdir -p "$out"

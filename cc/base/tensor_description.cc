@@ -5,8 +5,8 @@
 namespace byteps {
 namespace {
 
-constexpr std::array<const char*, 8> kKindNames = {"sum",    "min",   "max",      "broadcast",
-                                                   "gather", "store", "alltoall", "product"};
+constexpr std::array<const char*, 9> kKindNames = {
+    "sum", "min", "max", "broadcast", "gather", "store", "alltoall", "product", "rowsum"};
 
 // Elements of one tensor; far beyond any memory, and far from overflowing a product with an
 // element's size.
@@ -48,7 +48,7 @@ Status TensorDescription::Validate(int32_t num_workers) const {
   if (shape.size() > kMaxRank)
     return InvalidArgument(who + "has " + std::to_string(shape.size()) + " dimensions");
   if (HasOwnRows() && (shape.empty() || shape[0] != -1)) {
-    return InvalidArgument(who + "a" + (kind == ExchangeKind::kGather ? " " : "n ") +
+    return InvalidArgument(who + "a" + (kind == ExchangeKind::kAllToAll ? "n " : " ") +
                            ExchangeKindName(kind) + " needs at least one dimension; got " +
                            ToString());
   }
@@ -62,7 +62,7 @@ Status TensorDescription::Validate(int32_t num_workers) const {
   }
   if (static_cast<uint64_t>(elements) * DTypeSize(dtype) > kMaxTensorBytes)
     return InvalidArgument(who + "more than 2^40 bytes in " + ToString());
-  if (average && kind != ExchangeKind::kSum)
+  if (average && kind != ExchangeKind::kSum && kind != ExchangeKind::kRowSum)
     return InvalidArgument(who + "only a sum can be averaged");
   if (average && !IsFloating(dtype)) {
     return InvalidArgument(who + "the average of " + DTypeName(dtype) +
@@ -79,6 +79,11 @@ Status TensorDescription::Validate(int32_t num_workers) const {
   if (backup_workers < 0 || (backup_workers > 0 && !average)) {
     return InvalidArgument(who + "only an average can do without some of the workers; got " +
                            ToString() + " and backup_workers " + std::to_string(backup_workers));
+  }
+  if (backup_workers > 0 && kind == ExchangeKind::kRowSum) {
+    return InvalidArgument(who +
+                           "rows are added up when all workers have sent theirs: set "
+                           "backup_workers to 0, or gather the rows");
   }
   if (backup_workers > 0 && per_host) {
     return InvalidArgument(who +
@@ -120,7 +125,9 @@ std::string TensorDescription::ToString() const {
     text += shape[i] < 0 ? std::string("?") : std::to_string(shape[i]);
   }
   text += "] ";
-  text += average ? "average" : ExchangeKindName(kind);
+  text += !average                        ? ExchangeKindName(kind)
+          : kind == ExchangeKind::kRowSum ? "average of rows"
+                                          : "average";
   if (kind == ExchangeKind::kBroadcast) text += " from worker " + std::to_string(root_rank);
   if (per_host) text += " over GPUs";
   if (backup_workers > 0) text += " of all but " + std::to_string(backup_workers) + " workers";

@@ -13,7 +13,7 @@
 namespace byteps {
 
 // How the contributions of the workers become the result. The values travel in declarations: append
-// only. Reserved for later: sparse sum.
+// only.
 enum class ExchangeKind : uint8_t {
   kSum = 0,
   kMin = 1,
@@ -27,12 +27,16 @@ enum class ExchangeKind : uint8_t {
   // what the others have for it, in rank order. Lengths may differ.
   kAllToAll = 6,
   kProduct = 7,
+  // Each worker has some rows of a table, with their indices (base/coded_rows.h). All get all rows
+  // that some worker has, those with one index added up.
+  kRowSum = 8,
 };
 
 // TensorDescription::staleness: no worker waits for another one.
 inline constexpr int32_t kUnboundedStaleness = -1;
 
-// "sum", "min", "max", "broadcast", "gather", "store", "alltoall", "product".
+// "sum", "min", "max", "broadcast", "gather", "store", "alltoall", "product",
+// "rowsum".
 const char* ExchangeKindName(ExchangeKind kind);
 bool ParseExchangeKind(const std::string& name, ExchangeKind* kind);
 
@@ -42,13 +46,15 @@ struct TensorDescription {
   // If HasOwnRows the first dimension is each worker's own and is declared as -1.
   std::vector<int64_t> shape;
   ExchangeKind kind = ExchangeKind::kSum;
-  bool average = false;   // kSum only: divide by the number of workers, floating types only
+  // kSum and kRowSum only: divide by the number of workers, floating types only.
+  bool average = false;
   int32_t root_rank = 0;  // kBroadcast only
   // The workers of each host share the exchange: of each part the servers get one contribution
   // from each host (base/host_map.h). Not if HasOwnRows.
   bool per_host = false;
-  // Averages only, not per_host: a round may end without the contributions of so many workers, and
-  // is divided by the number of those that are in. One at least is always waited for.
+  // Averages only, not per_host and not of rows: a round may end without the contributions of so
+  // many workers, and is divided by the number of those that are in. One at least is always waited
+  // for.
   int32_t backup_workers = 0;
   // kStore only: a worker that has pushed so many times more often than another one waits for its
   // answer until that has pushed again.
@@ -61,7 +67,8 @@ struct TensorDescription {
   // Whether each worker has rows of its own number: exchanges of one part, whose length the
   // contributions say.
   bool HasOwnRows() const {
-    return kind == ExchangeKind::kGather || kind == ExchangeKind::kAllToAll;
+    return kind == ExchangeKind::kGather || kind == ExchangeKind::kAllToAll ||
+           kind == ExchangeKind::kRowSum;
   }
 
   // Elements of the whole tensor; if HasOwnRows elements of one row.

@@ -28,6 +28,11 @@ TEST(TensorDescriptionTest, ShowsItselfInMessages) {
   broadcast.kind = ExchangeKind::kBroadcast;
   broadcast.root_rank = 2;
   EXPECT_EQ(broadcast.ToString(), "float32[] broadcast from worker 2");
+  TensorDescription rows = Float32({-1, 4});
+  rows.kind = ExchangeKind::kRowSum;
+  EXPECT_EQ(rows.ToString(), "float32[?,4] rowsum");
+  rows.average = true;
+  EXPECT_EQ(rows.ToString(), "float32[?,4] average of rows");
 }
 
 TEST(TensorDescriptionTest, RefusesWhatCannotBeExchanged) {
@@ -61,6 +66,13 @@ TEST(TensorDescriptionTest, RefusesWhatCannotBeExchanged) {
   EXPECT_TRUE(backup.Validate(3).ok());
   backup.per_host = true;
   EXPECT_NE(backup.Validate(3).message().find("GPUs of a host"), std::string::npos);
+
+  TensorDescription rows = Float32({-1, 4});
+  rows.kind = ExchangeKind::kRowSum;
+  rows.average = true;
+  EXPECT_TRUE(rows.Validate(3).ok());
+  rows.backup_workers = 1;
+  EXPECT_NE(rows.Validate(3).message().find("rows are added up when all"), std::string::npos);
 
   TensorDescription gather = Float32({});
   gather.kind = ExchangeKind::kGather;

@@ -33,6 +33,7 @@ std::vector<TableEntry> Entries() {
           Entry(Tensor("root", DType::kInt32, {4}, ExchangeKind::kBroadcast)),
           Entry(Tensor("rows", DType::kFloat32, {-1, 2}, ExchangeKind::kGather)),
           Entry(Tensor("split", DType::kFloat32, {-1, 2}, ExchangeKind::kAllToAll)),
+          Entry(Tensor("table", DType::kFloat32, {-1, 2}, ExchangeKind::kRowSum)),
           Entry(Tensor("none", DType::kInt8, {0})),
           most,
           encoded,
@@ -268,7 +269,9 @@ class Job {
   std::vector<Begun> begun_[kWorkers];  // the last one ends first
 };
 
-size_t SplitBytes(const TableEntry& entry) {
+// What is in front of the rows of a contribution.
+size_t HeadBytes(const TableEntry& entry) {
+  if (entry.tensor.kind == ExchangeKind::kRowSum) return 3;  // two rows' indices
   return entry.tensor.kind == ExchangeKind::kAllToAll ? kWorkers * sizeof(int64_t) : 0;
 }
 
@@ -278,7 +281,7 @@ uint64_t PayloadBytes(const TableEntry& entry, uint32_t part) {
   const uint64_t elements = has_own_rows ? 4 : entry.parts[part].element_count;
   const BlockCodec* const codec = FormsOf(entry.tensor).push(elements);
   return codec != nullptr ? codec->EncodedBytes(elements)
-                          : SplitBytes(entry) + elements * DTypeSize(entry.tensor.dtype);
+                          : HeadBytes(entry) + elements * DTypeSize(entry.tensor.dtype);
 }
 
 // Everybody's pushes of one round.
@@ -289,7 +292,7 @@ std::vector<std::string> Pushes(const TableEntry& entry, uint64_t round) {
       const bool has_payload = entry.tensor.kind != ExchangeKind::kBroadcast || worker == 0;
       const std::string payload(has_payload ? PayloadBytes(entry, part) : 0, '\1');
       texts.push_back(FrameText(
-          worker, FakeWorkers::Header(entry, worker, round, payload, part, SplitBytes(entry))));
+          worker, FakeWorkers::Header(entry, worker, round, payload, part, HeadBytes(entry))));
     }
   }
   return texts;
@@ -305,9 +308,9 @@ std::string Nested(uint64_t round) {
           entry.tensor.ElementCount() == 0)
         continue;
       const std::string payload(PayloadBytes(entry, 0), '\1');
-      text += FrameText(worker,
-                        FakeWorkers::Header(entry, worker, round, payload, 0, SplitBytes(entry)),
-                        255, Event::kBegins);
+      text +=
+          FrameText(worker, FakeWorkers::Header(entry, worker, round, payload, 0, HeadBytes(entry)),
+                    255, Event::kBegins);
       ++begun;
     }
     for (; begun > 0; --begun) text += StepText(Event::kGoesOn, worker);

@@ -206,6 +206,10 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
         std::to_string(DTypeSize(request.tensor.dtype)) + " bytes an element, but the array is " +
         std::string(py::str(array.dtype())) + ", which takes " + std::to_string(array.itemsize()))};
   }
+  if (request.tensor.kind == ExchangeKind::kRowSum) {
+    throw EngineError{InvalidArgument("tensor \"" + name +
+                                      "\": rows are summed by push_pull of tf.IndexedSlices only")};
+  }
   request.priority = priority.value_or(kBackwardOrder);
   request.input = array.data();
   request.keep_alive = handle;

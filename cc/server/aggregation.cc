@@ -12,6 +12,8 @@ std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uin
       return NewGather(tensor, participants, memory);
     case ExchangeKind::kAllToAll:
       return NewAllToAll(tensor, participants, memory);
+    case ExchangeKind::kRowSum:
+      return NewRowSum(tensor, participants, memory);
     case ExchangeKind::kSum:
     case ExchangeKind::kMin:
     case ExchangeKind::kMax:

@@ -93,6 +93,9 @@ std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor,
 std::unique_ptr<Aggregation> NewAllToAll(const TensorDescription& tensor,
                                          const Participants& participants,
                                          const AggregationMemory& memory);
+std::unique_ptr<Aggregation> NewRowSum(const TensorDescription& tensor,
+                                       const Participants& participants,
+                                       const AggregationMemory& memory);
 
 }  // namespace byteps
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "cc/base/coded_rows.h"
 #include "cc/codec/part_forms.h"
 #include "cc/server/part_rounds.h"
 #include "cc/server/part_store.h"
@@ -13,6 +14,15 @@ namespace {
 
 // Of one number of rows for each worker.
 uint64_t RowCountsBytes(const HostMap& hosts) { return hosts.num_workers() * sizeof(int64_t); }
+
+// Whether a frame can be a contribution to a sum of rows, or its result. How long the indices are,
+// only they say.
+bool CanBeOfRowSum(const TensorDescription& tensor, const FrameHeader& header, uint64_t rows) {
+  const bool is_rest_of_none = header.payload_offset > 0 && header.payload_bytes == 0;
+  return !is_rest_of_none && header.payload_offset <= kMaxPayloadBytes &&
+         header.payload_bytes <= kMaxPayloadBytes &&
+         CanBeCodedRows(header.payload_offset + header.payload_bytes, rows, tensor.ByteCount());
+}
 
 }  // namespace
 
@@ -147,6 +157,13 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
       return InvalidArgument(" with " + count() + " elements, which are not " +
                              std::to_string(header.row_count) + " rows of " + std::to_string(row));
     }
+    if (tensor.kind == ExchangeKind::kRowSum) {
+      if (CanBeOfRowSum(tensor, header, header.row_count)) return OkStatus();
+      return InvalidArgument(" with " + std::to_string(header.payload_bytes) + " bytes from byte " +
+                             std::to_string(header.payload_offset) + " on, which cannot be " +
+                             std::to_string(header.row_count) + " rows of " + tensor.ToString() +
+                             " with their indices");
+    }
     // The splits come first.
     if (tensor.kind == ExchangeKind::kAllToAll) expected_bytes += RowCountsBytes(hosts);
   } else if (header.element_count != elements) {
@@ -177,11 +194,18 @@ Status CheckResult(const TableEntry& entry, const FrameHeader& header, const Hos
   const bool has_own_rows = entry.tensor.HasOwnRows();
   const bool is_clock = entry.tensor.kind == ExchangeKind::kStore && header.element_count == 0;
   if (is_clock && header.payload_bytes == 0) return OkStatus();
+  if (entry.tensor.kind == ExchangeKind::kRowSum) {
+    const uint64_t row = entry.tensor.ElementCount();
+    const uint64_t rows = row == 0 ? 0 : header.element_count / row;
+    if (header.codec == CodecId::kRaw && header.payload_offset == 0 &&
+        header.element_count == rows * row && CanBeOfRowSum(entry.tensor, header, rows))
+      return OkStatus();
+  }
   const uint64_t head_bytes = has_own_rows ? RowCountsBytes(hosts) : 0;
   // Also of a compressed tensor: the worker has the elements only.
   const bool fits =
-      header.codec == CodecId::kRaw && header.payload_offset == 0 &&
-      header.element_count <= kMaxPayloadBytes / size &&
+      entry.tensor.kind != ExchangeKind::kRowSum && header.codec == CodecId::kRaw &&
+      header.payload_offset == 0 && header.element_count <= kMaxPayloadBytes / size &&
       header.payload_bytes == head_bytes + header.element_count * size &&
       (has_own_rows || header.element_count == entry.parts[header.part].element_count);
   if (fits) return OkStatus();

@@ -36,6 +36,7 @@ TEST(FaultsTest, NoSeedBreaksAJob) {
   EXPECT_GT(all.lost_workers, 5u);
   EXPECT_GT(all.gpu_exchanges, 1000u);
   EXPECT_GT(all.lost_gpu_workers, 3u);
+  EXPECT_GT(all.row_sums, 100u);
 }
 
 TEST(FaultsTest, SeedsThatFailedDoSoNoMore) {

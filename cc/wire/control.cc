@@ -17,7 +17,7 @@ void Fields(Archive& archive, typename Archive::template Of<TensorDescription>& 
           message.backup_workers, message.staleness);
   archive.Name(message.codec, kMaxCodecBytes);
   archive(message.shape);
-  archive.Check(message.dtype <= DType::kInt64 && message.kind <= ExchangeKind::kProduct);
+  archive.Check(message.dtype <= DType::kInt64 && message.kind <= ExchangeKind::kRowSum);
 }
 
 template <typename Archive>

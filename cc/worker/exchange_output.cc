@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/coded_rows.h"
 #include "cc/base/copy.h"
 #include "cc/van/scattered_payload.h"
 #include "cc/worker/tensor_feedback.h"
@@ -60,15 +61,22 @@ void PreparePush(const Exchange& exchange, OutgoingFrame* frame) {
 OutgoingFrame ExchangeWithOutput::ResultFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
                                               int32_t rank, uint32_t epoch) const {
   OutgoingFrame frame = Exchange::ResultFrame(self, part, rank, epoch);
-  if (request.tensor.kind != ExchangeKind::kGather) return frame;
+  const bool is_row_sum = request.tensor.kind == ExchangeKind::kRowSum;
+  if (request.tensor.kind != ExchangeKind::kGather && !is_row_sum) return frame;
   // As the server would send it.
   FrameHeader& header = frame.header;
   std::lock_guard<std::shared_mutex> lock(output_mutex_);
+  header.row_count = 0;
+  if (is_row_sum) {
+    header.element_count = rows_[0] * request.tensor.ElementCount();
+    header.payload_bytes = rows_[1];
+    frame.payload = allocated_;
+    return frame;
+  }
   const uint64_t rows = std::accumulate(rows_.begin(), rows_.end(), int64_t{0});
   auto payload = std::make_shared<std::string>(reinterpret_cast<const char*>(rows_.data()),
                                                rows_.size() * sizeof(int64_t));
   payload->append(static_cast<const char*>(allocated_), rows * request.tensor.ByteCount());
-  header.row_count = 0;
   header.element_count = rows * request.tensor.ElementCount();
   header.payload_bytes = payload->size();
   frame.payload = payload->data();
@@ -76,14 +84,19 @@ OutgoingFrame ExchangeWithOutput::ResultFrame(const std::shared_ptr<Exchange>& s
   return frame;
 }
 
-void* ExchangeWithOutput::AllocateOutput(const std::vector<int64_t>& rows) {
+Status ExchangeWithOutput::AllocateOutput(const std::vector<int64_t>& rows, uint8_t** output) {
+  *output = nullptr;
   std::lock_guard<std::shared_mutex> lock(output_mutex_);
-  if (output_closed_) return nullptr;
+  if (output_closed_) return OkStatus();
   if (allocated_ == nullptr) {
     allocated_ = memory.allocate_output(rows);
     rows_ = rows;
   }
-  return allocated_;
+  if (allocated_ == nullptr) return ResourceExhausted(Name() + ": no memory for its result");
+  if (rows != rows_)
+    return Internal(Name() + ": its result came again, with another number of rows");
+  *output = static_cast<uint8_t*>(allocated_);
+  return OkStatus();
 }
 
 void ExchangeWithOutput::CloseOutput() {
@@ -159,6 +172,34 @@ void DecodingSink::Decode(const uint8_t* data, size_t bytes) {
   if (open.owns_lock()) (void)receiver_->Take(data, bytes);
 }
 
+Status RowSumSink::New(const std::shared_ptr<ExchangeWithOutput>& exchange,
+                       const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) {
+  const TensorDescription& tensor = exchange->request.tensor;
+  const uint64_t width = tensor.ElementCount();
+  const uint64_t rows = width == 0 ? 0 : header.element_count / width;
+  if (header.element_count != rows * width ||
+      !CanBeCodedRows(header.payload_bytes, rows, tensor.ByteCount())) {
+    return Internal("sent " + std::to_string(header.payload_bytes) + " bytes for " +
+                    std::to_string(header.element_count) + " elements, which are no rows of " +
+                    tensor.ToString());
+  }
+  const std::shared_ptr<RowSumSink> made(new RowSumSink(exchange));
+  made->status_ = exchange->AllocateOutput(
+      {static_cast<int64_t>(rows), static_cast<int64_t>(header.payload_bytes)}, &made->next_);
+  *sink = made;
+  return OkStatus();
+}
+
+PayloadSink::Span RowSumSink::Prepare(uint64_t remaining) {
+  if (next_ != nullptr) return {next_, static_cast<size_t>(remaining)};
+  discard_.resize(std::min<uint64_t>(remaining, kDiscardedAtOnce));
+  return {discard_.data(), discard_.size()};
+}
+
+void RowSumSink::Commit(size_t bytes) {
+  if (next_ != nullptr) next_ += bytes;
+}
+
 RowsSink::RowsSink(std::shared_ptr<ExchangeWithOutput> exchange, int32_t num_workers,
                    uint64_t payload_bytes)
     : exchange_(std::move(exchange)), payload_bytes_(payload_bytes), rows_(num_workers) {}
@@ -200,11 +241,7 @@ void RowsSink::Allocate() {
                        " bytes for " + std::to_string(total_rows) + " rows");
     return;
   }
-  output_ = static_cast<uint8_t*>(exchange_->AllocateOutput(rows_));
-  if (output_ == nullptr) {
-    status_ = ResourceExhausted(exchange_->Name() + ": no memory for a result of " +
-                                std::to_string(total_rows) + " rows");
-  }
+  status_ = exchange_->AllocateOutput(rows_, &output_);
 }
 
 }  // namespace byteps

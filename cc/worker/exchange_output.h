@@ -21,9 +21,9 @@ struct ExchangeWithOutput final : Exchange {
   using Exchange::Exchange;
 
   // Calls memory.allocate_output, unless CloseOutput has been called: then `done` may have been
-  // called too, and the caller's function must not be. A reply that comes again goes where it went
-  // before.
-  void* AllocateOutput(const std::vector<int64_t>& rows);
+  // called too, the caller's function must not be, and `output` is null. A reply that comes again
+  // goes where it went before; INTERNAL if that is memory for other rows.
+  Status AllocateOutput(const std::vector<int64_t>& rows, uint8_t** output);
   void CloseOutput() override;
   // Holds CloseOutput up for as long as it lives, which is while bytes are written to the output;
   // without its mutex if the output is closed.
@@ -36,7 +36,7 @@ struct ExchangeWithOutput final : Exchange {
   mutable std::shared_mutex output_mutex_;
   bool output_closed_ = false;
   void* allocated_ = nullptr;
-  std::vector<int64_t> rows_;  // of what is allocated, by worker
+  std::vector<int64_t> rows_;  // what allocate_output was called with
 };
 
 // Makes the payload of an exchange's push: compresses it, or puts its splits in front; from any
@@ -106,6 +106,28 @@ class RowsSink : public ResultSink {
   std::vector<int64_t> rows_;
   uint64_t received_ = 0;
   uint8_t* output_ = nullptr;
+  std::vector<uint8_t> discard_;
+  Status status_;
+};
+
+// Receives a sum of rows (ExchangeKind::kRowSum), as it comes: the caller decodes it.
+class RowSumSink : public ResultSink {
+ public:
+  // Refuses what cannot be one; the text goes on after the server's name.
+  static Status New(const std::shared_ptr<ExchangeWithOutput>& exchange, const FrameHeader& header,
+                    std::shared_ptr<PayloadSink>* sink);
+
+  Span Prepare(uint64_t remaining) override;
+  void Commit(size_t bytes) override;
+
+  Status status() const override { return status_; }
+
+ private:
+  explicit RowSumSink(std::shared_ptr<ExchangeWithOutput> exchange)
+      : exchange_(std::move(exchange)) {}
+
+  const std::shared_ptr<ExchangeWithOutput> exchange_;  // keeps the memory alive
+  uint8_t* next_ = nullptr;                             // null: what comes is dropped
   std::vector<uint8_t> discard_;
   Status status_;
 };

@@ -142,6 +142,11 @@ Status Worker::NewSink(const Connection& connection, const std::shared_ptr<Excha
     return Internal(connection.peer_name() + ", " + exchange->Name() + ", part " +
                     std::to_string(header.part) + ": " + status.message());
   }
+  if (tensor.kind == ExchangeKind::kRowSum) {
+    const Status status = RowSumSink::New(receiver, header, sink);
+    if (status.ok()) return OkStatus();
+    return Internal(connection.peer_name() + ", " + exchange->Name() + ": " + status.message());
+  }
   if (tensor.HasOwnRows()) {
     if (header.payload_bytes < job_.num_workers() * sizeof(int64_t))
       return Internal(exchange->Name() + ": a reply without row counts");

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/coded_rows.h"
 #include "cc/base/fork.h"
 #include "cc/sum/sum.h"
 #include "cc/worker/worker_transaction.h"
@@ -75,6 +76,13 @@ Status Worker::CheckTerms(ExchangeTerms* terms, uint64_t* start_step) const {
   BYTEPS_RETURN_IF_ERROR(form_.ChooseCodec(&terms->tensor, start_step));
   BYTEPS_RETURN_IF_ERROR(terms->tensor.Validate(job_.num_workers()));
   BYTEPS_RETURN_IF_ERROR(CheckSplits(*terms, job_.num_workers()));
+  if (terms->tensor.kind == ExchangeKind::kRowSum &&
+      !CanBeCodedRows(terms->coded_bytes, terms->gather_rows, terms->tensor.ByteCount())) {
+    return InvalidArgument("tensor \"" + terms->tensor.name +
+                           "\": " + std::to_string(terms->coded_bytes) + " bytes cannot be " +
+                           std::to_string(terms->gather_rows) + " rows of " +
+                           terms->tensor.ToString() + " with their indices; use push_pull");
+  }
   return CheckMayDrop(terms->tensor);
 }
 
@@ -248,8 +256,11 @@ void Worker::FinishLocally(const ExchangeRequest& request) {
   void* output = request.output;
   uint64_t bytes = request.tensor.ByteCount();
   if (request.tensor.HasOwnRows()) {
-    bytes *= request.gather_rows;
-    output = request.allocate_output({request.gather_rows});
+    const bool is_row_sum = request.tensor.kind == ExchangeKind::kRowSum;
+    bytes = is_row_sum ? request.coded_bytes : bytes * request.gather_rows;
+    std::vector<int64_t> rows = {request.gather_rows};
+    if (is_row_sum) rows.push_back(static_cast<int64_t>(bytes));
+    output = request.allocate_output(rows);
     if (output == nullptr)
       return request.done(ResourceExhausted("tensor \"" + request.tensor.name +
                                             "\": no memory for a result of " +

@@ -98,7 +98,8 @@ Placement::Placement(const std::vector<std::string>& worker_hosts,
       shares_(ServerShares(worker_hosts, server_hosts)),
       num_worker_hosts_(std::set<std::string>(worker_hosts.begin(), worker_hosts.end()).size()),
       fixed_part_bytes_(part_bytes),
-      loads_(shares_.size(), 0) {}
+      loads_(shares_.size(), 0),
+      row_blocks_(shares_.size(), 0) {}
 
 uint64_t Placement::part_bytes() const {
   if (fixed_part_bytes_ > 0) return fixed_part_bytes_;
@@ -112,8 +113,10 @@ uint64_t Placement::PartBytesOf(const TensorDescription& tensor) const {
 }
 
 void Placement::Remove(const TableEntry& entry) {
-  for (const PartPlacement& part : entry.parts)
+  for (const PartPlacement& part : entry.parts) {
     loads_[part.server] -= Load(part.element_count * DTypeSize(entry.tensor.dtype));
+    if (entry.tensor.kind == ExchangeKind::kRowSum) --row_blocks_[part.server];
+  }
 }
 
 void Placement::Lose(int32_t server) {
@@ -124,7 +127,7 @@ void Placement::Lose(int32_t server) {
 void Placement::Return(int32_t server, const std::string& host) {
   is_lost_[server] = false;
   server_hosts_[server] = host;
-  loads_[server] = 0;
+  loads_[server] = row_blocks_[server] = 0;
   ShareAmongThoseLeft();
 }
 
@@ -159,11 +162,13 @@ void Placement::EvenOut(const std::vector<Move*>& parts) {
   }
 }
 
-int32_t Placement::LeastLoaded() const {
+int32_t Placement::LeastLoaded() const { return LeastOf(loads_); }
+
+int32_t Placement::LeastOf(const std::vector<double>& loads) const {
   int32_t best = -1;
   for (size_t server = 0; server < shares_.size(); ++server) {
     if (shares_[server] <= 0) continue;
-    if (best < 0 || loads_[server] / shares_[server] < loads_[best] / shares_[best])
+    if (best < 0 || loads[server] / shares_[server] < loads[best] / shares_[best])
       best = static_cast<int32_t>(server);
   }
   return best;
@@ -183,6 +188,7 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
     uint64_t bytes;
     PartPlacement* place;
     int32_t must_be_at;  // a server, or -1
+    bool is_row_block;
   };
   std::vector<Part> parts;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -196,14 +202,18 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
         // Variants of a key take turns, they do not add up.
         placed[i][index].server = first->parts[index].server;
       } else {
-        parts.push_back({bytes, &placed[i][index], index == 0 ? first_server : -1});
+        parts.push_back({bytes, &placed[i][index], index == 0 ? first_server : -1,
+                         tensor->kind == ExchangeKind::kRowSum});
       }
     }
   }
   std::stable_sort(parts.begin(), parts.end(),
                    [](const Part& a, const Part& b) { return a.bytes > b.bytes; });
   for (const Part& part : parts) {
-    part.place->server = part.must_be_at >= 0 ? part.must_be_at : LeastLoaded();
+    // How long blocks of rows are, only their rounds say; those of one table are alike.
+    const int32_t best = part.is_row_block ? LeastOf(row_blocks_) : LeastLoaded();
+    part.place->server = part.must_be_at >= 0 ? part.must_be_at : best;
+    if (part.is_row_block) ++row_blocks_[part.place->server];
     loads_[part.place->server] += Load(part.bytes);
   }
   return placed;

@@ -103,6 +103,7 @@ class Placement {
 
  private:
   int32_t LeastLoaded() const;
+  int32_t LeastOf(const std::vector<double>& loads) const;
   void ShareAmongThoseLeft();
 
   const std::vector<std::string> worker_hosts_;
@@ -114,6 +115,7 @@ class Placement {
   uint64_t most_part_bytes_ = std::numeric_limits<uint64_t>::max();
   uint64_t model_bytes_ = 0;  // of the largest list
   std::vector<double> loads_;
+  std::vector<double> row_blocks_;  // how many blocks of sums of rows each server owns
 };
 
 }  // namespace byteps

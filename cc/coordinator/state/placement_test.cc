@@ -106,6 +106,20 @@ TEST(PlacementTest, BalancesTensorsThatComeOneByOne) {
   EXPECT_LT(WorstShare(placement), 0.51);
 }
 
+// How long they are is known only when rows come: they are counted, and other tensors do not
+// matter.
+TEST(PlacementTest, BlocksOfRowsAreSpreadOverAllServers) {
+  Placement placement({"a", "b"}, {"c", "d", "e"}, 4096000);
+  PlaceOneByOne(placement, {Float32({1000000})});
+  TensorDescription block = Float32({-1, 64});
+  block.kind = ExchangeKind::kRowSum;
+  std::vector<int> blocks(3);
+  for (int table = 0; table < 2; ++table) {
+    for (int i = 0; i < 3; ++i) ++blocks[placement.Place({{&block, nullptr}})[0][0].server];
+  }
+  EXPECT_EQ(blocks, (std::vector<int>{2, 2, 2}));
+}
+
 TEST(PlacementTest, ShortPartsOfAListFillWhatTheLongOnesLeave) {
   // Short ones first, then three long ones for two servers: one by one they cannot be balanced.
   std::vector<TensorDescription> list;

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "cc/base/coded_rows.h"
 #include "cc/base/job.h"
 #include "cc/base/tensor_description.h"
 #include "cc/simulation/testing/event_schedule.h"
@@ -40,6 +42,31 @@ struct DrawnJob {
   static float Value(int rank, int round, const Tensor& tensor, size_t i) {
     return static_cast<float>((rank + 1) * static_cast<int>(i % 101 + 1) + 1000 * round +
                               static_cast<int>(tensor.name.back()));
+  }
+
+  // Which row of a sum of rows a worker's row is. Some are of several workers.
+  static int64_t RowIndex(int rank, int64_t row) { return row * (rank + 1); }
+
+  static std::vector<uint8_t> Coded(const std::map<int64_t, float>& values) {
+    std::vector<int64_t> indices;
+    std::vector<float> rows;
+    for (const auto& [index, value] : values) {
+      indices.push_back(index);
+      rows.push_back(value);
+    }
+    std::vector<uint8_t> coded = EncodeRowIndices(indices);
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(rows.data());
+    coded.insert(coded.end(), bytes, bytes + rows.size() * sizeof(float));
+    return coded;
+  }
+
+  std::vector<uint8_t> ExpectedSum(const Tensor& tensor, int round) const {
+    std::map<int64_t, float> sums;
+    for (int from = 0; from < job.num_workers(); ++from) {
+      for (int64_t i = 0; i < tensor.elements + from; ++i)
+        sums[RowIndex(from, i)] += Value(from, round, tensor, i);
+    }
+    return Coded(sums);
   }
 
   std::vector<float> Expected(const Tensor& tensor, int round, int rank) const {
@@ -106,12 +133,14 @@ struct DrawnJob {
       if (Chance(0.2)) tensor.kind = ExchangeKind::kBroadcast;
       // One part, which may be longer than all credit.
       else if (Chance(0.2))
-        tensor.kind = ExchangeKind::kGather;
+        tensor.kind = seed % 7 == 2 ? ExchangeKind::kRowSum : ExchangeKind::kGather;
       else if (seed % 3 == 1 && Chance(0.3))
         tensor.kind = ExchangeKind::kAllToAll;
       tensor.elements = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 2000));
       tensor.root = static_cast<int32_t>(Draw(job.worker_hosts.size() - 1));
-      tensor.is_on_gpu = has_gpus && tensor.kind != ExchangeKind::kAllToAll && Chance(0.9);
+      const bool is_of_host =
+          tensor.kind == ExchangeKind::kAllToAll || tensor.kind == ExchangeKind::kRowSum;
+      tensor.is_on_gpu = has_gpus && !is_of_host && Chance(0.9);
       if (overlaps) MakeOverlap(&tensor);
       tensors.push_back(tensor);
     }

@@ -1,5 +1,5 @@
 // RoundProgram: what workers do in a SimulatedJob, but for asynchronous stores (store_program.h):
-// sums, broadcasts, gathers and alltoalls, round for round.
+// sums, broadcasts, gathers, alltoalls and sums of rows, round for round.
 //
 // Checked of each exchange: it ends once, with an exact result of its own round, or with an error
 // where there may be one.
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,6 +31,7 @@ struct Sent {
   int round = 0;
   int rank = 0;
   std::vector<float> input, output;
+  std::vector<uint8_t> coded_input, coded_output;  // of a sum of rows
   int calls = 0;
   Status status;
   // On a GPU: whether a stream is to wait for the result, and for what, as soon as that is known.
@@ -90,6 +92,11 @@ class RoundProgram {
   }
 
   void CheckResult(const std::string& what, const Sent& sent) {
+    if (sent.tensor->kind == ExchangeKind::kRowSum) {
+      if (sent.coded_output != drawn_.ExpectedSum(*sent.tensor, sent.round))
+        schedule_.Fail(what + "the sum of rows is not that of the workers' rows");
+      return;
+    }
     const std::vector<float> expected = drawn_.Expected(*sent.tensor, sent.round, sent.rank);
     for (size_t i = 0; i < expected.size(); ++i) {
       if (i < sent.output.size() && sent.output[i] == expected[i]) continue;
@@ -138,8 +145,9 @@ class RoundProgram {
     auto sent = std::make_shared<Sent>();
     sent->tensor = &tensor;
     sent->round = round;
-    const bool has_own_rows =
-        tensor.kind == ExchangeKind::kGather || tensor.kind == ExchangeKind::kAllToAll;
+    const bool has_own_rows = tensor.kind == ExchangeKind::kGather ||
+                              tensor.kind == ExchangeKind::kAllToAll ||
+                              tensor.kind == ExchangeKind::kRowSum;
     const int64_t rows = tensor.elements + (has_own_rows ? rank : 0);
     for (int64_t i = 0; i < rows; ++i) sent->input.push_back(drawn_.Value(rank, round, tensor, i));
     sent->output.assign(tensor.elements, -1);
@@ -155,17 +163,8 @@ class RoundProgram {
       for (int to = 0; to < drawn_.job.num_workers(); ++to)
         request.splits.push_back(drawn_.SplitBegin(rows, to + 1) - drawn_.SplitBegin(rows, to));
     }
-    if (has_own_rows) {
-      request.tensor.shape = {-1};
-      request.gather_rows = rows;
-      request.allocate_output = [raw = sent.get()](const std::vector<int64_t>& all) -> void* {
-        size_t total = 0;
-        for (const int64_t count : all) total += count;
-        raw->output.assign(std::max<size_t>(total, 1), -1);  // never null
-        return raw->output.data();
-      };
-    }
     sent->rank = rank;
+    if (has_own_rows) PrepareRows(sent.get(), &request);
     request.keep_alive = sent;
     request.done = [process, raw = sent.get()](const Status& status) {
       MutexLock lock(process->mutex);
@@ -174,6 +173,7 @@ class RoundProgram {
       process->changed.NotifyAll();
     };
     ++outcome_.exchanges;
+    if (tensor.kind == ExchangeKind::kRowSum) ++outcome_.row_sums;
     const bool is_on_gpu = tensor.is_on_gpu && process->gpu->CanExchange(request.tensor);
     if (!is_on_gpu) return process->worker->Enqueue(std::move(request));
     ++outcome_.gpu_exchanges;
@@ -188,6 +188,33 @@ class RoundProgram {
     }
     sent->must_be_followed = on_submitted != nullptr;
     process->gpu->Enqueue(std::move(request), std::move(on_submitted));
+  }
+
+  // Of an exchange to which each worker gives as many rows as it has.
+  static void PrepareRows(Sent* sent, ExchangeRequest* request) {
+    const auto rows = static_cast<int64_t>(sent->input.size());
+    request->tensor.shape = {-1};
+    request->gather_rows = rows;
+    if (sent->tensor->kind == ExchangeKind::kRowSum) return PrepareRowSum(sent, request);
+    request->allocate_output = [sent](const std::vector<int64_t>& all) -> void* {
+      size_t total = 0;
+      for (const int64_t count : all) total += count;
+      sent->output.assign(std::max<size_t>(total, 1), -1);  // never null
+      return sent->output.data();
+    };
+  }
+
+  static void PrepareRowSum(Sent* sent, ExchangeRequest* request) {
+    std::map<int64_t, float> values;
+    for (size_t i = 0; i < sent->input.size(); ++i)
+      values[DrawnJob::RowIndex(sent->rank, static_cast<int64_t>(i))] = sent->input[i];
+    sent->coded_input = DrawnJob::Coded(values);
+    request->coded_bytes = sent->coded_input.size();
+    request->input = sent->coded_input.data();
+    request->allocate_output = [sent](const std::vector<int64_t>& sum) -> void* {
+      sent->coded_output.resize(sum[1]);
+      return sent->coded_output.data();
+    };
   }
 
   // Has the GPU's stream copy what comes of the exchanges from `first` on, or has nobody wait for

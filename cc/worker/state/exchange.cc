@@ -76,6 +76,8 @@ uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
     case ExchangeKind::kAllToAll:
       return request.splits.size() * sizeof(int64_t) +
              request.gather_rows * request.tensor.ByteCount();
+    case ExchangeKind::kRowSum:
+      return request.coded_bytes;
     default:
       return PartBytes(part);
   }

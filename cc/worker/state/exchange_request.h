@@ -43,6 +43,8 @@ struct ExchangeTerms {
 
   // If tensor.HasOwnRows, be it a gather or not: the rows of this worker.
   int64_t gather_rows = 0;
+  // kRowSum: the bytes of those rows with their indices (base/coded_rows.h).
+  uint64_t coded_bytes = 0;
   // kAllToAll: how many of them go to each worker, by rank.
   std::vector<int64_t> splits;
 
@@ -56,8 +58,8 @@ struct ExchangeTerms {
 
 // The memory of a whole tensor.
 struct ExchangeMemory {
-  // tensor.ByteCount() bytes; `gather_rows` rows if it HasOwnRows. May be null when there are none,
-  // and for kBroadcast on a worker that is not the root.
+  // tensor.ByteCount() bytes; `gather_rows` rows if it HasOwnRows, `coded_bytes` bytes for kRowSum.
+  // May be null when there are none, and for kBroadcast on a worker that is not the root.
   const void* input = nullptr;
 
   // tensor.ByteCount() bytes that nobody else touches until `done`; never the input's memory.
@@ -70,8 +72,9 @@ struct ExchangeMemory {
 
   // If it HasOwnRows: called at most once, on an engine thread, with the rows that each worker
   // sent, in rank order; returns memory for their sum of rows, or null to fail the exchange (any
-  // pointer but null when there are no rows). Not called after `done`. The memory must live as long
-  // as keep_alive: an exchange can end while bytes still arrive.
+  // pointer but null when there are no rows). For kRowSum: called with the number of rows of the
+  // sum, and of the bytes that they take with their indices. Not called after `done`. The memory
+  // must live as long as keep_alive: an exchange can end while bytes still arrive.
   std::function<void*(const std::vector<int64_t>& rows)> allocate_output;
 
   // Keeps input and output alive; the engine drops it after `done` has returned, or keeps it until
