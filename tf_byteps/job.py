@@ -50,7 +50,7 @@ def engine_options(values: Mapping[str, float], config: Config) -> _engine.Engin
     """The engine's form of shared values, see `Config.shared_values`, and of this process's own."""
     options = _engine.EngineOptions()
     for name, value in values.items():
-        if name != "backup_workers":  # is declared with each gradient
+        if name not in ("backup_workers", "row_sum_workers"):  # are declared with each gradient
             setattr(_holder_of(options, name), name, value)
     network = options.network
     network.io_threads = config.io_threads or _default_io_threads(config)

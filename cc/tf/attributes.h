@@ -115,6 +115,12 @@ inline absl::Status ReadAllToAll(tensorflow::OpKernelConstruction*, TensorDescri
   return absl::OkStatus();
 }
 
+inline absl::Status ReadRowSum(tensorflow::OpKernelConstruction* context,
+                               TensorDescription* tensor) {
+  tensor->kind = ExchangeKind::kRowSum;
+  return context->GetAttr("average", &tensor->average);
+}
+
 inline absl::Status ReadStore(tensorflow::OpKernelConstruction* context,
                               TensorDescription* tensor) {
   tensor->kind = ExchangeKind::kStore;

@@ -29,6 +29,7 @@ const InputColocationExemptionRegistration kExempt[] = {
     InputColocationExemptionRegistration("BytePSBroadcast"),
     InputColocationExemptionRegistration("BytePSGather"),
     InputColocationExemptionRegistration("BytePSAllToAll"),
+    InputColocationExemptionRegistration("BytePSRowSum"),
     InputColocationExemptionRegistration("BytePSPushPullStart"),
     InputColocationExemptionRegistration("BytePSGatherStart"),
     InputColocationExemptionRegistration("BytePSWait"),
@@ -96,6 +97,16 @@ absl::Status UnknownRowsAndSplits(InferenceContext* context) {
   TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 1, &splits));
   context->set_output(1, splits);
   return UnknownRows(context);
+}
+
+absl::Status SummedRows(InferenceContext* context) {
+  ShapeHandle indices, rows;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &indices));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 2, &rows));
+  const DimensionHandle count = context->UnknownDim();
+  context->set_output(0, context->Vector(count));
+  context->set_output(1, context->Matrix(count, context->Dim(rows, 1)));
+  return absl::OkStatus();
 }
 
 // The last inputs'.
@@ -236,6 +247,25 @@ REGISTER_OP("BytePSAllToAll")
         "Sends `splits[rank]` rows of the value, which are in rank order, to each worker. The "
         "result "
         "is what all workers have sent to this one, `received_splits[rank]` rows each.");
+
+REGISTER_OP("BytePSRowSum")
+    .Input("token: resource")
+    .Input("indices: int64")
+    .Input("rows: T")
+    .Input("limit: int64")
+    .Output("sum_indices: int64")
+    .Output("sum_rows: T")
+    .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("average: bool")
+    .Attr("priority: int = -2147483648")  // kBackwardOrder
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(SummedRows)
+    .Doc(
+        "Adds up the rows of a table that the workers have, or averages them; the indices are "
+        "ascending, and below `limit` unless that is negative. All workers get all rows that some "
+        "worker has. The servers add them, each those of some blocks of the index space.");
 
 REGISTER_OP("BytePSEncodeRows")
     .Input("rows: float")

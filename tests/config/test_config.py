@@ -380,7 +380,8 @@ def _values(options, name):
 def test_the_engine_gets_the_defaults_that_it_has():
     """They are written once, in cc/base/job.h; each comes back to where it was read."""
     default, read = _engine.EngineOptions(), job.engine_options(Config().shared_values(), Config())
-    others = ("backup_workers", "connections_per_server")  # of each gradient; of the scheduler
+    # Of each gradient; of the scheduler.
+    others = ("backup_workers", "row_sum_workers", "connections_per_server")
     names = [name for name, option in OPTIONS.items() if option.shared and name not in others]
     for name in [*names, "read_peer_memory"]:
         in_engine, in_python = _values(default, name), _values(read, name)

@@ -236,6 +236,17 @@ class Options:
         "See [compression](compression.md).",
         listed=False,
     )
+    row_sum_workers: int = option(
+        0,
+        "BYTEPS_ROW_SUM_WORKERS",
+        whole(0),
+        "With at least so many workers servers add up the rows of tf.IndexedSlices, instead of "
+        "sending all workers' rows to each worker; 0: never. In an elastic job, whose number of "
+        "workers changes, only 0 and 1 (always) choose. "
+        "See [embeddings](compression.md#add-rows-up-on-servers).",
+        shared=True,
+        listed=False,
+    )
     van: str = option(
         "tcp",
         "BYTEPS_VAN",

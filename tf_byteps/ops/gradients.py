@@ -85,6 +85,25 @@ def _all_to_all_gradient(operation: tf.Operation, gradient: Exchanged, _: object
     return [None, tf.ensure_shape(own, operation.inputs[1].shape), None]
 
 
+@tf.RegisterGradient("BytePSRowSum")
+def _row_sum_gradient(operation: tf.Operation, _: object, gradient: Exchanged) -> list[Any]:
+    """Each row enters every worker's result: the gradients of all workers, who have the same rows,
+    add up, or average, and each takes its own."""
+    name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient")
+    (its_token,) = _tokens(operation, [name])
+    indices, rows = kernels().byte_ps_row_sum(
+        its_token,
+        operation.outputs[0],
+        tf.convert_to_tensor(gradient),
+        operation.inputs[3],
+        tensor_name=name,
+        average=operation.get_attr("average"),
+        priority=operation.get_attr("priority"),
+    )
+    own = tf.gather(rows, tf.searchsorted(indices, operation.inputs[1]))
+    return [None, None, tf.ensure_shape(own, operation.inputs[2].shape), None]
+
+
 def _linear_op(operation: tf.Operation) -> str:
     op = operation.get_attr("op").decode()
     if op not in ("sum", "average"):

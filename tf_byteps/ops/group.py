@@ -18,6 +18,7 @@ from tf_byteps.exchange import reduce_op
 from tf_byteps.exchange.compressor import Compressor, codec_of
 from tf_byteps.ops import (
     compiling,
+    row_sums,
     shared_norms,
     slices,
     start_scheduling,
@@ -33,16 +34,16 @@ class _Sent:
     """A tensor in the form in which it is exchanged.
 
     Attributes:
-        value: a `tf.Tensor`, what `compress` returned.
-        is_rows: whether it is gathered, as rows of `tf.IndexedSlices` are.
+        value: a `tf.Tensor`, what `compress` returned; or `row_sums.Rows`.
+        is_rows: whether it is of `tf.IndexedSlices`: gathered, or summed by rows.
         shares_norms: whether it is exchanged in units of norms that all workers share.
         decompress: a function that makes the result of what the exchange returned.
     """
 
-    value: tf.Tensor
+    value: Any
     is_rows: bool
     shares_norms: bool
-    decompress: Callable[[tf.Tensor], tf.Tensor | tf.IndexedSlices]
+    decompress: Callable[[Any], tf.Tensor | tf.IndexedSlices]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Group:
         priorities: of the exchanges.
         backup_workers: see `Reduction`.
         merge_repeated_rows: see `Reduction`.
+        sums_rows: whether servers add up the rows of `tf.IndexedSlices` that are in no codec.
         of_variables: whether the tensors are gradients of variables.
     """
 
@@ -67,6 +69,7 @@ class Group:
     priorities: tuple[int, ...]
     backup_workers: int = 0
     merge_repeated_rows: bool = True
+    sums_rows: bool = False
     of_variables: bool = False
 
     def __call__(
@@ -84,10 +87,7 @@ class Group:
         self, tensor: tf.Tensor | tf.IndexedSlices, compression: type[Compressor] | Compressor
     ) -> _Sent:
         if isinstance(tensor, tf.IndexedSlices):
-            rows, result_of = slices.prepare(
-                tensor, of_rows(compression), self.op == reduce_op.Average, self.merge_repeated_rows
-            )
-            return _Sent(rows, True, False, result_of)
+            return self._compress_rows(tensor, of_rows(compression))
         value, context = compression.compress(tensor)
         return _Sent(
             value,
@@ -95,6 +95,16 @@ class Group:
             self._shares_norms(compression, value),
             lambda result: compression.decompress(result, context),
         )
+
+    def _compress_rows(
+        self, rows: tf.IndexedSlices, compression: type[Compressor] | Compressor
+    ) -> _Sent:
+        if self.sums_rows and not codec_of(compression):
+            summed, result_of = row_sums.prepare(rows, compression)
+            return _Sent(summed, True, False, result_of)
+        averages = self.op == reduce_op.Average
+        packed, result_of = slices.prepare(rows, compression, averages, self.merge_repeated_rows)
+        return _Sent(packed, True, False, result_of)
 
     def _shares_norms(self, compression: type[Compressor] | Compressor, value: tf.Tensor) -> bool:
         if not shared_norms.are_needed(compression, value):
@@ -122,17 +132,19 @@ class Group:
                 declarations.append(Declaration(name, each.value.dtype.name, shape, kind))
         _engine.declare(declarations)
 
-    def _exchange(self, sent: Sequence[_Sent]) -> list[tf.Tensor]:
+    def _exchange(self, sent: Sequence[_Sent]) -> list[Any]:
         """An operation for each tensor."""
         return [
-            self._gather(place, each.value)
+            self._exchange_rows(place, each.value)
             if each.is_rows
             else self._push_pull(place, each.value, each.shares_norms)
             for place, each in enumerate(sent)
         ]
 
-    def _gather(self, place: int, rows: tf.Tensor) -> tf.Tensor:
+    def _exchange_rows(self, place: int, rows: tf.Tensor | row_sums.Rows) -> Any:
         name = f"{self.names[place]}/rows"
+        if isinstance(rows, row_sums.Rows):
+            return rows.exchange(name, self.op == reduce_op.Average, self.priorities[place])
         return kernels().byte_ps_gather(
             token(name),
             rows,

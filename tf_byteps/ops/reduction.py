@@ -13,7 +13,7 @@ from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compression_choice import CompressionChoice, of_variables, resolve_choice
 from tf_byteps.exchange.compressor import codec_of
 from tf_byteps.exchange.power_sgd import PowerSGDCompressor
-from tf_byteps.ops import batching, compiling, low_rank
+from tf_byteps.ops import batching, compiling, low_rank, row_sums
 from tf_byteps.ops.arguments import checked_tensor
 from tf_byteps.ops.group import Group
 from tf_byteps.ops.library import kernels
@@ -122,6 +122,7 @@ class Reduction:
             tuple(priority - index * step for index in whole),
             self.backup_workers,
             self.merge_repeated_rows,
+            self.merge_repeated_rows and row_sums.are_chosen(),
             of_variables=variables is not None,
         )
         reduced = self._exchange_matrices(

@@ -54,16 +54,39 @@ def prepare(
         A tensor of two axes, to be gathered along axis 0; and a function of what was gathered. It
         returns a `tf.IndexedSlices`; merged, it has each index once, in ascending order.
     """
-    values = tf.convert_to_tensor(slices.values)
-    form = Form(
-        tf.shape(values)[1:], values.shape[1:], slices.indices.dtype, slices.dense_shape, merges
-    )
+    form = form_of(slices, merges)
     packed, context = pack(slices, compression, merges)
 
     def result_of(gathered: tf.Tensor) -> tf.IndexedSlices:
         return unpack(gathered, form, average, lambda rows: compression.decompress(rows, context))
 
     return packed, result_of
+
+
+def form_of(slices: tf.IndexedSlices, merges: bool = True) -> Form:
+    """What the result of an exchange of `slices` is besides its rows."""
+    values = tf.convert_to_tensor(slices.values)
+    row_shape = tf.shape(values)[1:]
+    return Form(row_shape, values.shape[1:], slices.indices.dtype, slices.dense_shape, merges)
+
+
+def flat(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    """The same with int64 indices, and with values of two axes."""
+    values = tf.convert_to_tensor(slices.values)
+    width = values.shape[1:].num_elements()  # static, if it is known
+    if width is None:
+        width = tf.reduce_prod(tf.shape(values)[1:])
+    rows = tf.reshape(values, tf.stack([tf.shape(values)[0], width]))
+    return tf.IndexedSlices(rows, tf.cast(slices.indices, tf.int64), slices.dense_shape)
+
+
+def shaped(slices: tf.IndexedSlices, form: Form) -> tf.IndexedSlices:
+    """What `flat` was called with."""
+    rows = slices.values
+    shape = tf.concat([tf.shape(rows)[:1], tf.cast(form.row_shape, tf.int32)], 0)
+    static_shape = tf.TensorShape([None]).concatenate(form.static_row_shape)
+    result = tf.ensure_shape(tf.reshape(rows, shape), static_shape)
+    return tf.IndexedSlices(result, tf.cast(slices.indices, form.index_dtype), form.dense_shape)
 
 
 def merged(rows: tf.IndexedSlices) -> tf.IndexedSlices:
@@ -80,18 +103,13 @@ def pack(
     Returns:
         A tensor of two axes, and what `compression.decompress` needs.
     """
-    values = tf.convert_to_tensor(slices.values)
-    width = values.shape[1:].num_elements()  # static, if it is known
-    if width is None:
-        width = tf.reduce_prod(tf.shape(values)[1:])
-    rows = tf.reshape(values, tf.stack([tf.shape(values)[0], width]))
-    indices = tf.cast(slices.indices, tf.int64)
+    rows = flat(slices)
     if merges:
-        indices, rows = _merge(indices, rows)
-    compressed, context = compression.compress(rows)
+        rows = merged(rows)
+    compressed, context = compression.compress(rows.values)
     # The workers are counted by what they send: a traced function must not hold their number
     # (protocol rule 16).
-    indices = tf.concat([[_COUNTING_INDEX], indices], 0)
+    indices = tf.concat([[_COUNTING_INDEX], rows.indices], 0)
     compressed = tf.pad(compressed, [[1, 0], [0, 0]])
     words = _index_words(compressed.dtype)
     return tf.concat(
@@ -131,10 +149,7 @@ def unpack(
         own = tf.where(tf.logical_not(counts))[:, 0]
         indices, rows = tf.gather(all_indices, own), tf.gather(rows, own)
         rows = rows if workers is None else rows / tf.cast(workers, rows.dtype)
-    shape = tf.concat([tf.shape(rows)[:1], tf.cast(form.row_shape, tf.int32)], 0)
-    static_shape = tf.TensorShape([None]).concatenate(form.static_row_shape)
-    result = tf.ensure_shape(tf.reshape(rows, shape), static_shape)
-    return tf.IndexedSlices(result, tf.cast(indices, form.index_dtype), form.dense_shape)
+    return shaped(tf.IndexedSlices(rows, indices), form)
 
 
 def _index_words(dtype: tf.DType) -> int:

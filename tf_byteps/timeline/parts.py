@@ -18,7 +18,7 @@ class Part:
     Attributes:
         worker: rank of the worker.
         tensor: name of the exchange; a gradient's is its variable's path.
-        kind: "sum", "min", "max", "product", "broadcast", "gather" or "alltoall".
+        kind: "sum", "min", "max", "product", "broadcast", "gather", "alltoall" or "rowsum".
         dtype: "float32", for example.
         round: how often this tensor had been exchanged before.
         priority: parts of higher priority leave first.

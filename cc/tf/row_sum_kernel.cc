@@ -1,0 +1,227 @@
+// The rows of a table that the workers have, added up by the servers: one exchange for each block
+// of the table's index space (base/coded_rows.h), each with a server of its own.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/coded_rows.h"
+#include "cc/tf/exchange_kernels.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+namespace {
+
+// Of one block: what this worker sends, and what comes back.
+struct RowBlock {
+  std::vector<int64_t> indices;
+  std::vector<int64_t> rows;  // where these are in the operation's input
+  std::vector<uint8_t> sent;
+  // The sum, as it comes. Any thread of the engine, until all exchanges have ended.
+  std::unique_ptr<uint8_t[]> received;
+  uint64_t received_bytes = 0;
+};
+
+// Owned by the engine's requests, whose memory it is, and by the operation until that ends.
+struct RowBlocks {
+  int64_t width = 0;
+  uint64_t row_bytes = 0;
+  std::vector<RowBlock> blocks;
+  std::atomic<int> left{0};
+};
+
+// What a row of the result is made from.
+struct SummedRow {
+  int64_t index;
+  const uint8_t* row;
+};
+
+absl::Status CheckIndices(const std::string& name, const int64_t* indices, int64_t count,
+                          int64_t limit) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (indices[i] < 0 || (limit >= 0 && indices[i] >= limit)) {
+      return absl::InvalidArgumentError(
+          "'" + name + "': index " + std::to_string(indices[i]) + " is not a row of a table" +
+          (limit < 0 ? "" : " of " + std::to_string(limit) + " rows") +
+          "; check the ids that the embedding is called with");
+    }
+    if (i > 0 && indices[i] <= indices[i - 1]) {
+      return absl::InvalidArgumentError("'" + name + "': the indices must be ascending, but " +
+                                        std::to_string(indices[i]) + " comes after " +
+                                        std::to_string(indices[i - 1]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Encode(const int64_t* indices, const uint8_t* rows, int64_t count, int32_t num_blocks,
+            RowBlocks* all) {
+  all->blocks.resize(num_blocks);
+  for (int64_t i = 0; i < count; ++i) {
+    RowBlock& block = all->blocks[BlockOfRow(indices[i], num_blocks)];
+    block.indices.push_back(indices[i]);
+    block.rows.push_back(i);
+  }
+  for (RowBlock& block : all->blocks) {
+    block.sent = EncodeRowIndices(block.indices);
+    block.sent.reserve(block.sent.size() + block.rows.size() * all->row_bytes);
+    for (const int64_t row : block.rows) {
+      const uint8_t* const begin = rows + row * all->row_bytes;
+      block.sent.insert(block.sent.end(), begin, begin + all->row_bytes);
+    }
+    block.rows = {};
+  }
+}
+
+// In ascending order of the indices.
+absl::Status Decode(const std::string& name, RowBlocks* all, std::vector<SummedRow>* rows) {
+  for (RowBlock& block : all->blocks) {
+    uint64_t head_bytes = 0;
+    const Status status = DecodeRowIndices(block.received.get(), block.received_bytes,
+                                           all->row_bytes, &block.indices, &head_bytes);
+    if (!status.ok()) {
+      return absl::InternalError("'" + name + "': the sum of rows is damaged: " + status.message());
+    }
+    const uint8_t* row = block.received.get() + head_bytes;
+    for (const int64_t index : block.indices) {
+      rows->push_back({index, row});
+      row += all->row_bytes;
+    }
+  }
+  if (all->blocks.size() > 1) {
+    std::sort(rows->begin(), rows->end(),
+              [](const SummedRow& a, const SummedRow& b) { return a.index < b.index; });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteOutputs(const std::string& name, RowBlocks* all, OpKernelContext* context) {
+  std::vector<SummedRow> rows;
+  TF_RETURN_IF_ERROR(Decode(name, all, &rows));
+  const auto count = static_cast<int64_t>(rows.size());
+  Tensor *indices = nullptr, *values = nullptr;
+  TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({count}), &indices));
+  TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({count, all->width}), &values));
+  auto* index = static_cast<int64_t*>(indices->data());
+  auto* out = static_cast<uint8_t*>(values->data());
+  for (const SummedRow& row : rows) {
+    *index++ = row.index;
+    std::memcpy(out, row.row, all->row_bytes);
+    out += all->row_bytes;
+  }
+  return absl::OkStatus();
+}
+
+class RowSumOp : public AsyncOpKernel {
+ public:
+  explicit RowSumOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, ReadExchange(context, ReadRowSum, &exchange_));
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    const Tensor& indices = context->input(kIndicesInput);
+    const Tensor& rows = context->input(kRowsInput);
+    const int64_t limit = context->input(kLimitInput).scalar<int64_t>()();
+    OP_REQUIRES_ASYNC(
+        context, indices.dims() == 1 && rows.dims() == 2 && indices.dim_size(0) == rows.dim_size(0),
+        absl::InvalidArgumentError(
+            "'" + exchange_.tensor.name + "': " + indices.shape().DebugString() +
+            " indices do not belong to " + rows.shape().DebugString() + " rows"),
+        done);
+    const std::shared_ptr<Worker> worker = CurrentWorker();
+    const auto* const index = static_cast<const int64_t*>(indices.data());
+    const absl::Status status =
+        CheckIndices(exchange_.tensor.name, index, indices.dim_size(0), limit);
+    // The others' are right perhaps, and they wait.
+    if (!status.ok() && worker != nullptr)
+      worker->GiveUpRounds(NamesOf(NumBlocks(worker)),
+                           "it refused the call: " + std::string(status.message()));
+    OP_REQUIRES_OK_ASYNC(context, status, done);
+
+    auto all = std::make_shared<RowBlocks>();
+    all->width = rows.dim_size(1);
+    all->row_bytes = all->width * DTypeSize(exchange_.tensor.dtype);
+    Encode(index, static_cast<const uint8_t*>(rows.data()), rows.dim_size(0), NumBlocks(worker),
+           all.get());
+    Start(std::make_shared<PendingOperation>(context, std::move(done)), std::move(all),
+          context->device()->tensorflow_cpu_worker_threads()->workers);
+  }
+
+ private:
+  static constexpr int kIndicesInput = 1;
+  static constexpr int kRowsInput = 2;
+  static constexpr int kLimitInput = 3;
+
+  // Without a worker the engine refuses the exchange.
+  static int32_t NumBlocks(const std::shared_ptr<Worker>& worker) {
+    if (worker == nullptr) return 1;
+    return std::clamp(worker->job().num_servers(), 1, kMostRowBlocks);
+  }
+
+  std::vector<std::string> NamesOf(int32_t num_blocks) const {
+    std::vector<std::string> names = {exchange_.tensor.name};
+    for (int32_t block = 1; block < num_blocks; ++block)
+      names.push_back(exchange_.tensor.name + "/" + std::to_string(block));
+    return names;
+  }
+
+  // The operation, and this kernel with it, may end at any time once it has begun.
+  void Start(const std::shared_ptr<PendingOperation>& pending, std::shared_ptr<RowBlocks> all,
+             tsl::thread::ThreadPool* threads) const {
+    const std::string name = exchange_.tensor.name;
+    const auto count = static_cast<int32_t>(all->blocks.size());
+    const std::vector<std::string> names = NamesOf(count);
+    all->left = count;
+    std::vector<ExchangeRequest> requests(count);
+    for (int32_t i = 0; i < count; ++i) {
+      RowBlock* const block = &all->blocks[i];
+      ExchangeRequest& request = requests[i];
+      request.tensor = exchange_.tensor;
+      request.tensor.name = names[i];
+      request.tensor.shape = {-1, all->width};
+      request.priority = exchange_.priority;
+      request.gather_rows = static_cast<int64_t>(block->indices.size());
+      request.coded_bytes = block->sent.size();
+      request.input = block->sent.data();
+      request.allocate_output = [block](const std::vector<int64_t>& sum) -> void* {
+        block->received_bytes = static_cast<uint64_t>(sum[1]);
+        block->received.reset(new (std::nothrow) uint8_t[block->received_bytes]);
+        return block->received.get();
+      };
+      request.keep_alive = all;
+      request.done = [pending, all, name, threads](const Status& status) {
+        const bool is_last = --all->left == 0;
+        if (!status.ok()) return pending->EndWith(ToAbslStatus(status));
+        if (!is_last) return;
+        // Rows are copied: not on a thread of the engine.
+        threads->Schedule([pending, all, name] {
+          pending->EndWith(pending->WithContext(
+              [&](OpKernelContext* context) { return WriteOutputs(name, all.get(), context); }));
+        });
+      };
+      ShowInProfiler(&request);
+    }
+    if (!pending->RegisterCancellation()) return;
+    for (ExchangeRequest& request : requests) Enqueue(std::move(request));
+  }
+
+  NamedExchange exchange_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("BytePSRowSum").Device(tensorflow::DEVICE_CPU), RowSumOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSRowSum")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("token")
+                            .HostMemory("indices")
+                            .HostMemory("rows")
+                            .HostMemory("limit")
+                            .HostMemory("sum_indices")
+                            .HostMemory("sum_rows"),
+                        RowSumOp);
+
+}  // namespace
+}  // namespace byteps

@@ -1,0 +1,119 @@
+"""Rows of `tf.IndexedSlices` that servers add up, in 1, 2, 3 and 4 real worker processes."""
+
+import os
+
+import numpy as np
+import pytest
+import workers
+
+# One group of processes serves many tests: the first of them waits for it.
+pytestmark = pytest.mark.time_limit(620)
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "row_sums_programs.py")
+SCENARIOS = [
+    "start",
+    "operations",
+    "as_gathered",
+    "in_functions",
+    "tables",
+    "cast",
+    "refused_by_one",
+    "in_a_codec",
+    "disagreements",
+    "gradients",
+    "fit",
+]
+ROW_SUMS = {"BYTEPS_ROW_SUM_WORKERS": "1"}
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3, 4], ids=lambda size: f"{size}workers")
+def group(request):
+    group = workers.run(PROGRAM, SCENARIOS, request.param, **ROW_SUMS)
+    group.size = request.param
+    return group
+
+
+def test_sums_are_what_a_gather_gives(group):
+    """Bit for bit: both add in rank order."""
+    assert group["start"] == [(rank, group.size) for rank in range(group.size)]
+    for compared, wrong in group["as_gathered"]:
+        assert compared == 88 and wrong == []
+
+
+def test_in_a_function(group):
+    assert group["in_functions"] == [[]] * group.size
+    assert group["operations"] == [["BytePSRowSum"]] * group.size
+
+
+def test_rows_of_any_number_of_axes(group):
+    for found in group["tables"]:
+        for (indices, dense), shape in zip(found, ([2], [2, 3, 4]), strict=True):
+            expected = np.zeros([6, *shape[1:]])
+            expected[[1, 4]] = group.size
+            assert indices == [1, 4] and (dense == expected).all()
+
+
+def test_rows_of_16_bits(group):
+    """Servers add in float32 what has been rounded, and round the sum."""
+    for found in group["cast"]:
+        third = {"fp16": np.float32(np.float16(1 / 3)), "bf16": np.float32(0.333984375)}
+        for form, result in found.items():
+            for row, count in zip(result, ((group.size + 1) // 2, group.size // 2)):
+                np.testing.assert_allclose(row, third[form] * count, rtol=2**-8)
+                assert np.unique(row).size == 1
+
+
+def test_wrong_indices_end_the_round_of_all(group):
+    for rank, errors in enumerate(group["refused_by_one"]):
+        for case, index in (("negative", -3), ("beyond the table", 9)):
+            _, message = errors[case]
+            said = f"index {index} is not a row of a table of 9 rows"
+            assert said in message, message
+            assert rank == 0 or "worker 0" in message
+
+
+def test_rows_in_a_codec_are_gathered(group):
+    """PowerSGD leaves rows as they are, so that servers can add them up."""
+    for results, operations in group["in_a_codec"]:
+        np.testing.assert_allclose(results, [[[2.0 * group.size] * 64]] * 2, rtol=2**-7)
+        assert operations == [
+            ["BytePSDecodeRows", "BytePSEncodeRows", "BytePSGather"],
+            ["BytePSRowSum"],
+        ]
+
+
+def test_workers_that_disagree(group):
+    for kinds, widths in group["disagreements"]:
+        if group.size == 1:
+            assert kinds is None and widths is None
+            continue
+        assert "rowsum" in kinds[1] and "gather" in kinds[1]
+        assert "float32[?,3] rowsum" in widths[1] and "float32[?,2] rowsum" in widths[1]
+
+
+def test_gradients_come_from_all_workers(group):
+    ranks = sum(range(1, group.size + 1))
+    for rank, found in enumerate(group["gradients"]):
+        assert found["sum"] == [[rank * ranks], [9.0 * ranks]]
+        np.testing.assert_allclose(found["average"], np.array(found["sum"]) / group.size)
+
+
+def test_fit_gives_the_same_weights(group):
+    assert group["fit"] == [True] * group.size
+
+
+@pytest.mark.parametrize(
+    ("size", "setting", "exchange"),
+    [(2, "3", "BytePSGather"), (3, "3", "BytePSRowSum"), (3, "0", "BytePSGather")],
+)
+def test_the_number_of_workers_decides(size, setting, exchange):
+    group = workers.run(PROGRAM, ["start", "operations"], size, BYTEPS_ROW_SUM_WORKERS=setting)
+    assert group["operations"] == [[exchange]] * size
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_bytes_are_those_of_the_formula(size):
+    """A worker sends its rows once, and receives the union once: docs/compression.md."""
+    group = workers.run(PROGRAM, ["start", "bytes_of_a_worker"], size, **ROW_SUMS)
+    for found in group["bytes_of_a_worker"]:
+        assert found == {"up": pytest.approx(1, rel=0.02), "down": pytest.approx(1, rel=0.02)}
