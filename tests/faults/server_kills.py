@@ -70,6 +70,7 @@ def run(
     environment=None,
     compression="none",
     jit_compile="auto",
+    embeds=False,
 ):
     """Trains, and kills servers meanwhile; returns an `Outcome`.
 
@@ -87,6 +88,7 @@ def run(
             returns them.
         compression: the strategy's.
         jit_compile: as `compile` has it.
+        embeds: see `train_classifier`.
     """
     chance = random.Random(seed)
     moments = sorted(chance.randrange(_FIRST_STEP, steps - 5) for _ in range(kills))
@@ -95,7 +97,7 @@ def run(
         more = environment(label) if callable(environment) else environment
         return {**_ENVIRONMENT, **(more or {})}
 
-    arguments = (steps, times, compression, jit_compile)
+    arguments = (steps, times, compression, jit_compile, embeds)
     with Cluster(train_classifier, workers, servers, variables, arguments) as cluster:
         alive = list(cluster.servers)
         killed = []

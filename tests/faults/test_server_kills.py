@@ -49,6 +49,25 @@ def test_sums_with_error_feedback():
     assert disturbed.kills == 2 and disturbed.digests == undisturbed.digests
 
 
+def test_sums_of_rows():
+    """The workers push their rows again, and one that has a sum sends it to the others."""
+    undisturbed, disturbed = (
+        server_kills.run(
+            kills,
+            seed=7,
+            steps=_STEPS,
+            servers=3,
+            environment={"BYTEPS_ROW_SUM_WORKERS": "1"},
+            jit_compile=False,
+            embeds=True,
+        )
+        for kills in (0, 2)
+    )
+    assert not undisturbed.faults, undisturbed.output
+    assert not disturbed.faults, disturbed.output
+    assert disturbed.kills == 2 and disturbed.digests == undisturbed.digests
+
+
 @pytest.mark.slow
 def test_servers_that_are_started_again(tmp_path):
     """They get parts of the tensors back, so that the others may be killed."""

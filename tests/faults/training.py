@@ -33,7 +33,7 @@ def fit_until_a_fault():
     return None
 
 
-def train_classifier(steps, times, compression="none", jit_compile="auto"):
+def train_classifier(steps, times, compression="none", jit_compile="auto", embeds=False):
     """Trains a classifier for so many steps, so many times from the beginning; deterministic.
 
     Args:
@@ -41,6 +41,7 @@ def train_classifier(steps, times, compression="none", jit_compile="auto"):
         times: how often to train.
         compression: the strategy's.
         jit_compile: as `compile` has it.
+        embeds: whether it classifies rows of an embedding.
 
     Returns:
         A digest of the final weights of each training, and when each step ended, by the clock that
@@ -48,17 +49,23 @@ def train_classifier(steps, times, compression="none", jit_compile="auto"):
     """
     tf.config.experimental.enable_op_determinism()
     strategy, ends = bps.BytePSStrategy(compression=compression), []
-    digests = [_train_once(strategy, steps, ends, jit_compile) for _ in range(times)]
+    digests = [_train_once(strategy, steps, ends, jit_compile, embeds) for _ in range(times)]
     bps.shutdown()
     return [digests, ends]
 
 
-def _train_once(strategy, steps, ends, jit_compile):
+def _train_once(strategy, steps, ends, jit_compile, embeds):
     keras.utils.set_random_seed(1)
     random = np.random.default_rng(1)
     rows = random.normal(size=(1797, 64)).astype("float32"), random.integers(0, 10, size=1797)
+    if embeds:
+        ids = random.zipf(1.3, size=(1797, 16)) % 5000
+        rows = ids.astype("int32"), rows[1]
     with strategy.scope():
         layers = [keras.Input([64]), keras.layers.Dense(128, activation="relu")]
+        if embeds:
+            embedding = keras.layers.Embedding(5000, 8)
+            layers = [keras.Input([16], dtype="int32"), embedding, keras.layers.Flatten()]
         model = keras.Sequential([*layers, keras.layers.Dense(10)])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
