@@ -46,6 +46,10 @@ struct ExchangeTerms {
   // kAllToAll: how many of them go to each worker, by rank.
   std::vector<int64_t> splits;
 
+  // Of a sum that does without some workers: false if this worker is not in the round, and wants
+  // the result only. Its input is not read.
+  bool contributes = true;
+
   // Called exactly once, on an engine thread or inside Enqueue. Must not block.
   std::function<void(const Status&)> done;
 };
