@@ -15,8 +15,10 @@ class Declaration:
         kind: "sum", "min", "max", "product", "broadcast", "gather" or "alltoall".
         average: whether the sum is divided by the number of workers.
         root_rank: whose tensor a broadcast sends.
-        backup_workers: how many workers an average need not wait for.
+        backup_workers: how many workers a sum or an average need not wait for.
         codec: in which the engine sends the tensor; "": as it is.
+        grace_ms: how long a sum that could end without some workers waits for them, in
+            milliseconds; -1: as their spread suggests; -2: it has no such rounds.
     """
 
     name: str
@@ -27,3 +29,4 @@ class Declaration:
     root_rank: int = 0
     backup_workers: int = 0
     codec: str = ""
+    grace_ms: int = -2

@@ -14,7 +14,13 @@ from collections.abc import Mapping
 # more than doubled in them.
 _ROUNDS = 5
 
-_COUNTERS = ("outer_rounds", "saved_bytes", "asynchronous_steps", "stale_changes")
+_COUNTERS = (
+    "outer_rounds",
+    "late_changes",
+    "saved_bytes",
+    "asynchronous_steps",
+    "stale_changes",
+)
 _GAUGES = ("steps_since_round", "divergence")
 
 # Outer rounds that a timeline has not taken; later ones replace earlier ones.
@@ -30,10 +36,12 @@ def add(key: str, number: float) -> None:
     """Counts on.
 
     Args:
-        key: "outer_rounds" (that have ended, each fragment's counted), "saved_bytes" (those of the
-            weights in each step, as gradients would be, less those of rounds, before compression),
-            "steps_since_round", "asynchronous_steps", or "stale_changes" (of other workers, that
-            the servers had added since the worker took the weights that its steps have changed).
+        key: "outer_rounds" (that have ended, each fragment's counted), "late_changes" (rounds that
+            ended without this worker, whose change went into its next one), "saved_bytes" (those of
+            the weights in each step, as gradients would be, less those of rounds, before
+            compression), "steps_since_round", "asynchronous_steps", or "stale_changes" (of other
+            workers, that the servers had added since the worker took the weights that its steps
+            have changed).
         number: 0 or more.
     """
     with _lock:

@@ -76,14 +76,19 @@ Status TensorDescription::Validate(int32_t num_workers) const {
     return InvalidArgument(who + "a host does not contribute rows for its workers; got " +
                            ToString());
   }
-  if (backup_workers < 0 || (backup_workers > 0 && !average)) {
-    return InvalidArgument(who + "only an average can do without some of the workers; got " +
-                           ToString() + " and backup_workers " + std::to_string(backup_workers));
-  }
   if (backup_workers > 0 && kind == ExchangeKind::kRowSum) {
     return InvalidArgument(who +
                            "rows are added up when all workers have sent theirs: set "
                            "backup_workers to 0, or gather the rows");
+  }
+  if (backup_workers < 0 || (backup_workers > 0 && kind != ExchangeKind::kSum)) {
+    return InvalidArgument(who +
+                           "only a sum or an average can do without some of the workers; got " +
+                           ToString() + " and backup_workers " + std::to_string(backup_workers));
+  }
+  if (grace_ms < kNoGrace || (grace_ms != kNoGrace && (kind != ExchangeKind::kSum || average))) {
+    return InvalidArgument(who + "only a sum has a grace window; got " + ToString() +
+                           " and grace_ms " + std::to_string(grace_ms));
   }
   if (backup_workers > 0 && per_host) {
     return InvalidArgument(who +
@@ -131,6 +136,8 @@ std::string TensorDescription::ToString() const {
   if (kind == ExchangeKind::kBroadcast) text += " from worker " + std::to_string(root_rank);
   if (per_host) text += " over GPUs";
   if (backup_workers > 0) text += " of all but " + std::to_string(backup_workers) + " workers";
+  if (grace_ms == kAdaptiveGrace) text += " with an adaptive grace window";
+  if (grace_ms >= 0) text += " with a grace window of " + std::to_string(grace_ms) + " ms";
   if (staleness >= 0) text += " at most " + std::to_string(staleness) + " steps stale";
   if (!codec.empty()) text += " compressed with " + codec;
   return text;
@@ -141,8 +148,8 @@ bool TensorDescription::SameExchangeAs(const TensorDescription& other) const {
       codec == other.codec || (IsChosenByCoordinator(codec) && IsChosenByCoordinator(other.codec));
   return dtype == other.dtype && kind == other.kind && average == other.average &&
          per_host == other.per_host && backup_workers == other.backup_workers &&
-         staleness == other.staleness && is_same_codec && shape == other.shape &&
-         (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
+         grace_ms == other.grace_ms && staleness == other.staleness && is_same_codec &&
+         shape == other.shape && (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
 }
 
 uint64_t KeyOfName(const std::string& name) {

@@ -35,6 +35,11 @@ enum class ExchangeKind : uint8_t {
 // TensorDescription::staleness: no worker waits for another one.
 inline constexpr int32_t kUnboundedStaleness = -1;
 
+// TensorDescription::grace_ms: nobody is waited for beyond the quorum, and nobody is asked to come;
+// as long as the spread of the workers' arrivals suggests.
+inline constexpr int32_t kNoGrace = -2;
+inline constexpr int32_t kAdaptiveGrace = -1;
+
 // "sum", "min", "max", "broadcast", "gather", "store", "alltoall", "product",
 // "rowsum".
 const char* ExchangeKindName(ExchangeKind kind);
@@ -52,10 +57,15 @@ struct TensorDescription {
   // The workers of each host share the exchange: of each part the servers get one contribution
   // from each host (base/host_map.h). Not if HasOwnRows.
   bool per_host = false;
-  // Averages only, not per_host and not of rows: a round may end without the contributions of so
-  // many workers, and is divided by the number of those that are in. One at least is always waited
-  // for.
+  // Sums and averages only, not per_host: a round may end without the contributions of so many
+  // workers. One at least is always waited for. An average is divided by the number of those that
+  // are in. In the round of a sum a push without payload is no contribution, but the wish for the
+  // result, and nobody gets further behind than one round.
   int32_t backup_workers = 0;
+  // Sums only: it opens rounds of a quorum. A round that could end without some workers waits so
+  // many milliseconds for them, and those who have not begun when the first one comes are asked to
+  // (FrameType::kRequested).
+  int32_t grace_ms = kNoGrace;
   // kStore only: a worker that has pushed so many times more often than another one waits for its
   // answer until that has pushed again.
   int32_t staleness = kUnboundedStaleness;
@@ -76,7 +86,7 @@ struct TensorDescription {
   uint64_t ByteCount() const { return static_cast<uint64_t>(ElementCount()) * DTypeSize(dtype); }
 
   // Refuses more than kMaxTensorBytes, an average of integers, a negative dimension, an empty or
-  // overlong name, a bad root, backup workers of anything but an average, a store of 16-bit floats
+  // overlong name, a bad root, backup workers of a minimum or a broadcast, a store of 16-bit floats
   // or of hosts, a codec for what it is not made for. Whether the codec is known is
   // codec/part_forms.h's to say.
   Status Validate(int32_t num_workers) const;
@@ -84,8 +94,11 @@ struct TensorDescription {
   // "float32[3,4] sum", as error messages show it.
   std::string ToString() const;
 
-  // Same dtype, shape, kind, average, root, per_host, backup_workers, staleness and codec: the
-  // workers agree.
+  // Whether rounds end without some workers, and those who are missed are one round behind at most.
+  bool IsQuorumSum() const { return !average && backup_workers > 0; }
+
+  // Same dtype, shape, kind, average, root, per_host, backup_workers, grace_ms, staleness and
+  // codec: the workers agree.
   bool SameExchangeAs(const TensorDescription& other) const;
 
  private:

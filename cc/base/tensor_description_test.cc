@@ -61,8 +61,15 @@ TEST(TensorDescriptionTest, RefusesWhatCannotBeExchanged) {
 
   TensorDescription backup = Float32({2});
   backup.backup_workers = 1;
-  EXPECT_NE(backup.Validate(3).message().find("only an average"), std::string::npos);
+  EXPECT_TRUE(backup.Validate(3).ok());
+  backup.kind = ExchangeKind::kMax;
+  EXPECT_NE(backup.Validate(3).message().find("only a sum or an average"), std::string::npos);
+  backup.kind = ExchangeKind::kSum;
+  backup.grace_ms = kAdaptiveGrace;
+  EXPECT_TRUE(backup.Validate(3).ok());
   backup.average = true;
+  EXPECT_NE(backup.Validate(3).message().find("only a sum has a grace window"), std::string::npos);
+  backup.grace_ms = kNoGrace;
   EXPECT_TRUE(backup.Validate(3).ok());
   backup.per_host = true;
   EXPECT_NE(backup.Validate(3).message().find("GPUs of a host"), std::string::npos);
@@ -92,6 +99,9 @@ TEST(TensorDescriptionTest, AgreesOnlyWhenAllThatMattersIsEqual) {
   TensorDescription with_backup = other;
   with_backup.backup_workers = 1;
   EXPECT_FALSE(other.SameExchangeAs(with_backup));
+  TensorDescription with_grace = tensor;
+  with_grace.grace_ms = 0;
+  EXPECT_FALSE(tensor.SameExchangeAs(with_grace));
   other = tensor;
   other.root_rank = 1;  // means nothing to a sum
   EXPECT_TRUE(tensor.SameExchangeAs(other));

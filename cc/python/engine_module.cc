@@ -149,7 +149,7 @@ std::shared_ptr<Handle> NewHandle() {
 TensorDescription Describe(const std::string& name, const std::string& dtype,
                            std::vector<int64_t> shape, const std::string& kind, bool average,
                            int32_t root_rank, int32_t backup_workers, const std::string& codec,
-                           int32_t staleness = kUnboundedStaleness) {
+                           int32_t staleness = kUnboundedStaleness, int32_t grace_ms = kNoGrace) {
   TensorDescription tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
@@ -158,6 +158,7 @@ TensorDescription Describe(const std::string& name, const std::string& dtype,
   tensor.backup_workers = backup_workers;
   tensor.codec = codec;
   tensor.staleness = staleness;
+  tensor.grace_ms = grace_ms;
   if (!ParseDType(dtype, &tensor.dtype)) {
     throw EngineError{InvalidArgument(
         "tensor \"" + name + "\": dtype " + dtype +
@@ -189,7 +190,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
                                  const std::optional<std::string>& dtype,
                                  const std::optional<py::array>& output, int32_t backup_workers,
                                  const std::string& codec, int32_t staleness,
-                                 std::vector<int64_t> splits) {
+                                 std::vector<int64_t> splits, int32_t grace_ms, bool contributes) {
   std::shared_ptr<Handle> handle = NewHandle();
   handle->input = py::array::ensure(given, py::array::c_style);
   const py::array& array = handle->input;
@@ -199,7 +200,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   ExchangeRequest request;
   request.tensor =
       Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))), handle->shape, kind,
-               average, root_rank, backup_workers, codec, staleness);
+               average, root_rank, backup_workers, codec, staleness, grace_ms);
   if (DTypeSize(request.tensor.dtype) != static_cast<size_t>(array.itemsize())) {
     throw EngineError{InvalidArgument(
         "tensor \"" + name + "\": dtype " + *dtype + " takes " +
@@ -216,6 +217,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   Handle* const raw = handle.get();  // kept alive by keep_alive
   request.done = [raw](const Status& status) { raw->Finish(status); };
   request.splits = std::move(splits);
+  request.contributes = contributes;
   if (request.tensor.HasOwnRows()) {
     if (output.has_value()) {
       throw EngineError{InvalidArgument("tensor \"" + name + "\": a " + kind + " takes no output")};
@@ -253,7 +255,8 @@ TensorDescription Describe(const py::handle& declaration) {
   return Describe(field("name").cast<std::string>(), field("dtype").cast<std::string>(),
                   field("shape").cast<std::vector<int64_t>>(), field("kind").cast<std::string>(),
                   field("average").cast<bool>(), field("root_rank").cast<int32_t>(),
-                  field("backup_workers").cast<int32_t>(), field("codec").cast<std::string>());
+                  field("backup_workers").cast<int32_t>(), field("codec").cast<std::string>(),
+                  kUnboundedStaleness, field("grace_ms").cast<int32_t>());
 }
 
 void DeclareAll(const py::sequence& declarations) {
@@ -618,6 +621,13 @@ void DefineWorker(py::module_& module) {
       },
       py::arg("names"), ReleaseLock(),
       "The next exchange of each of these begins its asynchronous store anew.");
+  module.def(
+      "is_requested",
+      [](const std::string& name) {
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        return worker != nullptr && worker->IsRequested(name);
+      },
+      py::arg("name"), ReleaseLock(), "Whether a server asks for the tensor's next exchange.");
   module.def("residuals", &ResidualsDict,
              "Error feedback of this worker's tensors: {name: (codec, float32 array)}.");
   module.def("restore_residuals", &RestoreResiduals, py::arg("residuals"),
@@ -637,6 +647,7 @@ void DefineWorker(py::module_& module) {
              py::arg("priority") = py::none(), py::arg("dtype") = py::none(),
              py::arg("output") = py::none(), py::arg("backup_workers") = 0, py::arg("codec") = "",
              py::arg("staleness") = kUnboundedStaleness, py::arg("splits") = std::vector<int64_t>(),
+             py::arg("grace_ms") = kNoGrace, py::arg("contributes") = true,
              "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
              "given: an array like the input; not for gather and alltoall.");
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange in flight.")

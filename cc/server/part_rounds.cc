@@ -24,7 +24,7 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   MutexLock lock(mutex_);
   const Status begun =
       options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
-        return state_.Begin(push, {departed, 0}, sink, replies);
+        return state_.Begin(push, {departed, 0, 0}, sink, replies);
       });
   return Named(*push.from, begun);
 }
@@ -33,13 +33,27 @@ PushOutcome PartRounds::End(const Push& push, std::vector<Reply>* replies) {
   MutexLock lock(mutex_);
   PushOutcome outcome =
       options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
-        return state_.End(push, {departed, WallNanos()}, replies);
+        return state_.End(push, {departed, WallNanos(), MonotonicNanos()}, replies);
       });
+  NoteSumTime(outcome, replies);
+  return outcome;
+}
+
+PushOutcome PartRounds::OnTime(std::vector<Reply>* replies) {
+  MutexLock lock(mutex_);
+  PushOutcome outcome =
+      options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+        return state_.OnTime({departed, WallNanos(), MonotonicNanos()}, replies);
+      });
+  NoteSumTime(outcome, replies);
+  return outcome;
+}
+
+void PartRounds::NoteSumTime(const PushOutcome& outcome, std::vector<Reply>* replies) {
   const int64_t sum_ns = outcome.round_complete ? WallNanos() : 0;
   for (Reply& reply : *replies) {
     if (reply.ends_round) reply.sum_ns = sum_ns;
   }
-  return outcome;
 }
 
 Status PartRounds::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
@@ -53,7 +67,7 @@ void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t roun
                           const Status& status, std::vector<Reply>* replies) {
   MutexLock lock(mutex_);
   options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
-    state_.Withdraw(worker, entry, round, status, {departed, 0}, replies);
+    state_.Withdraw(worker, entry, round, status, {departed, 0, 0}, replies);
   });
 }
 
@@ -96,7 +110,7 @@ void PartRounds::OnResultsHeld(uint64_t next_round) {
 void PartRounds::OnLost(std::vector<Reply>* replies) {
   MutexLock lock(mutex_);
   options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
-    state_.OnLost({departed, 0}, replies);
+    state_.OnLost({departed, 0, 0}, replies);
   });
 }
 

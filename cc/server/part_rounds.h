@@ -26,6 +26,7 @@ class PartRounds : public ServedPart {
   Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
                std::vector<Reply>* replies) override;
   PushOutcome End(const Push& push, std::vector<Reply>* replies) override;
+  PushOutcome OnTime(std::vector<Reply>* replies) override;
   Status Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
                 std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) override;
   void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
@@ -39,6 +40,9 @@ class PartRounds : public ServedPart {
                   std::vector<Reply>* replies) override;
 
  private:
+  // After anything that may have ended the round.
+  static void NoteSumTime(const PushOutcome& outcome, std::vector<Reply>* replies);
+
   const Options options_;
   Mutex mutex_;
   RoundArithmetic arithmetic_ BYTEPS_GUARDED_BY(mutex_);

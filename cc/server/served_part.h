@@ -41,6 +41,12 @@ class ServedPart {
   // All of a push is here.
   virtual PushOutcome End(const Push& push, std::vector<Reply>* replies) = 0;
 
+  // PushOutcome::deadline_ns is here: perhaps more rounds end.
+  virtual PushOutcome OnTime(std::vector<Reply>* replies) {
+    (void)replies;
+    return {};
+  }
+
   // `from` has come again, and asks for the push of `round` that it made before, and has no answer
   // to. If not all of that is here, sets `received_bytes` to how much is: the push may go on. An
   // answer that was lost is handed out again.

@@ -142,6 +142,10 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
   const auto count = [&] { return std::to_string(header.element_count); };
   const uint64_t elements = entry.parts[header.part].element_count;
   const BlockCodec* codec = nullptr;
+  const bool is_wish = tensor.IsQuorumSum() && header.payload_bytes == 0 &&
+                       header.payload_offset == 0 && header.codec == CodecId::kRaw &&
+                       header.element_count == elements;
+  if (is_wish) return OkStatus();
   if (!FindPushForm(tensor, elements, header.codec, &codec)) {
     const CodecId id = codec == nullptr ? CodecId::kRaw : codec->id();
     return InvalidArgument(" in codec number " + std::to_string(static_cast<int>(header.codec)) +

@@ -185,5 +185,56 @@ TEST(SummationBackupTest, LagsAreThoseAfterTheFirst) {
   EXPECT_EQ(lags[2].contributions, 1u);
 }
 
+// The sums of a quorum (protocol rule 4).
+TEST(SummationBackupTest, WhoWishesForAQuorumsSumIsNotInIt) {
+  FakeWorkers workers(3);
+  TableEntry entry = BackupEntry(DType::kInt64);
+  entry.tensor.average = false;
+  workers.Add(entry);
+  const auto threes = [](int64_t value) { return BytesOf<int64_t>({value, value, value}); };
+  constexpr int64_t kLarge = (int64_t{1} << 62) + 1;  // no float has it
+  workers.Push(entry, 2, 0, "");
+  workers.Push(entry, 0, 0, threes(kLarge));
+  EXPECT_TRUE(workers.TakeReplies(0).empty()) << "a wish does not count";
+  workers.Push(entry, 1, 0, threes(5));
+  for (const int worker : {0, 1, 2}) {
+    EXPECT_EQ(workers.TakeReply(worker).values<int64_t>(),
+              std::vector<int64_t>(kElements, kLarge + 5));
+  }
+  workers.Push(entry, 0, 1, threes(1));
+  workers.Push(entry, 2, 1, threes(2));
+  EXPECT_EQ(workers.TakeReply(0).values<int64_t>(), std::vector<int64_t>(kElements, 3));
+  workers.Push(entry, 1, 1, "");  // later
+  EXPECT_EQ(workers.TakeReply(1).values<int64_t>(), std::vector<int64_t>(kElements, 3));
+}
+
+TEST(SummationBackupTest, AQuorumsRoundEndsByItselfWhenItsGraceWindowIsOver) {
+  FakeWorkers workers(3);
+  TableEntry entry = BackupEntry(DType::kInt64);
+  entry.tensor.average = false;
+  entry.tensor.grace_ms = 20;
+  workers.Add(entry);
+  const std::string ones = BytesOf<int64_t>({1, 1, 1});
+  workers.connections[2]->idle = false;
+  workers.Push(entry, 0, 0, ones);
+  for (const int worker : {1, 2}) {
+    const std::vector<SentFrame> sent = workers.connections[worker]->TakeSent();
+    ASSERT_EQ(sent.size(), 1u) << "whether or not something is being sent to it";
+    EXPECT_EQ(sent[0].header.type, FrameType::kRequested);
+  }
+  workers.Push(entry, 1, 0, ones);
+  std::vector<SentFrame> replies;
+  while (replies.empty()) {
+    SleepFor(1000000);
+    replies = workers.TakeReplies(0);
+  }
+  EXPECT_EQ(replies[0].values<int64_t>(), std::vector<int64_t>(kElements, 2));
+  workers.Push(entry, 2, 0, ones);
+  EXPECT_EQ(workers.TakeReply(2).values<int64_t>(), std::vector<int64_t>(kElements, 2));
+  // All of them: it ends at once.
+  for (const int worker : {0, 1, 2}) workers.Push(entry, worker, 1, ones);
+  EXPECT_EQ(workers.TakeReply(2).values<int64_t>(), std::vector<int64_t>(kElements, 3));
+}
+
 }  // namespace
 }  // namespace byteps

@@ -115,29 +115,45 @@ void SummationService::EndPush(ConnectionContext* context) {
     ++tally->pushes;
     tally->pushed_bytes += header.payload_offset + header.payload_bytes;
   }
-  if (outcome.round_complete) {
-    ++tally_.rounds_completed;
-    if (ended.found.is_first_part) ++ended.found.tensor->tally().rounds_completed;
-  }
-  if (ended.push.entry->tensor.kind == ExchangeKind::kSum) lags_.Add(outcome.arrivals);
+  ended.found.part = rounds;
+  NoteOutcome(ended.found, outcome);
   // Before the replies leave, so that this worker's carries it.
   context->worker->AddCredit(header.payload_bytes);
   Send(ended.found.tensor, std::move(replies));
-  if (!outcome.lacking.empty()) AskFor(header, outcome.lacking);
+  if (!outcome.lacking.empty()) AskFor(header, outcome);
+}
+
+void SummationService::NoteOutcome(const FoundPart& found, const PushOutcome& outcome) {
+  if (outcome.round_complete) {
+    ++tally_.rounds_completed;
+    if (found.is_first_part) ++found.tensor->tally().rounds_completed;
+  }
+  if (found.entry->tensor.kind == ExchangeKind::kSum) lags_.Add(outcome.arrivals);
+  if (outcome.deadline_ns != 0)
+    deadlines_.Add(outcome.deadline_ns, [this, found] { EndGrace(found); });
+}
+
+// On the thread of deadlines.
+void SummationService::EndGrace(const FoundPart& found) {
+  std::vector<Reply> replies;
+  const PushOutcome outcome = found.part->OnTime(&replies);
+  NoteOutcome(found, outcome);
+  Send(found.tensor, std::move(replies));
 }
 
 // While gradients are being computed the newest goes first. Workers that are not equally fast then
 // push different parts, and sums wait although all links are busy. Where replies leave a link idle,
 // what others have pushed should come next. Once for each part and round, so that a push costs the
 // same with any number of workers (protocol rule 30).
-void SummationService::AskFor(const FrameHeader& pushed, const std::vector<int32_t>& lacking) {
+void SummationService::AskFor(const FrameHeader& pushed, const PushOutcome& outcome) {
   OutgoingFrame frame;
   frame.header.type = FrameType::kRequested;
   frame.header.epoch = options_.epoch;
   frame.header.key = pushed.key;
   frame.header.part = pushed.part;
   frame.header.round = pushed.round;
-  for (const std::shared_ptr<WorkerConnection>& worker : connections_.Idle(lacking)) {
+  for (const std::shared_ptr<WorkerConnection>& worker :
+       outcome.asks_all ? connections_.Of(outcome.lacking) : connections_.Idle(outcome.lacking)) {
     frame.header.worker = worker->rank();
     worker->Send(frame);
   }

@@ -11,6 +11,7 @@
 
 #include "cc/base/host_map.h"
 #include "cc/server/arrival_lags.h"
+#include "cc/server/deadlines.h"
 #include "cc/server/membership.h"
 #include "cc/server/served_part.h"
 #include "cc/server/served_tensors.h"
@@ -128,8 +129,10 @@ class SummationService : public ConnectionHandler {
   Status BeginPush(Connection& connection, const FrameHeader& header,
                    std::shared_ptr<PayloadSink>* sink);
   void EndPush(ConnectionContext* context);
+  void EndGrace(const FoundPart& found);
+  void NoteOutcome(const FoundPart& found, const PushOutcome& outcome);
   void EndWithdrawal(ConnectionContext* context, const std::string& reason);
-  void AskFor(const FrameHeader& pushed, const std::vector<int32_t>& lacking);
+  void AskFor(const FrameHeader& pushed, const PushOutcome& outcome);
   void OnDeparted(const std::vector<DepartedWorker>& departed);
   void Send(ServedTensor* tensor, std::vector<Reply> replies);
   template <typename Function>
@@ -144,6 +147,7 @@ class SummationService : public ConnectionHandler {
   ServerTimeline timeline_;
   ServedTensors tensors_;
   WorkerConnections connections_;
+  Deadlines deadlines_;  // its thread uses all of the above
 };
 
 }  // namespace byteps

@@ -30,6 +30,20 @@ bool WorkerConnections::HasConnectionInUse(int32_t rank) const {
                      [](const auto& worker) { return worker != nullptr && worker->is_in_use(); });
 }
 
+std::vector<std::shared_ptr<WorkerConnection>> WorkerConnections::Of(
+    const std::vector<int32_t>& ranks) const {
+  std::vector<std::shared_ptr<WorkerConnection>> found;
+  MutexLock lock(mutex_);
+  for (const int32_t rank : ranks) {
+    const auto& paths = connections_[rank];
+    const auto in_use = std::find_if(paths.begin(), paths.end(), [](const auto& worker) {
+      return worker != nullptr && worker->is_in_use();
+    });
+    if (in_use != paths.end()) found.push_back(*in_use);
+  }
+  return found;
+}
+
 std::vector<std::shared_ptr<WorkerConnection>> WorkerConnections::Idle(
     const std::vector<int32_t>& ranks) const {
   std::vector<std::shared_ptr<WorkerConnection>> idle;

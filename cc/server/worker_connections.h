@@ -26,6 +26,8 @@ class WorkerConnections {
 
   // One of each of `ranks`, if nothing is being sent to it on any.
   std::vector<std::shared_ptr<WorkerConnection>> Idle(const std::vector<int32_t>& ranks) const;
+  // One of each of `ranks`, if there is any.
+  std::vector<std::shared_ptr<WorkerConnection>> Of(const std::vector<int32_t>& ranks) const;
   // To every worker that is connected, on one connection.
   void SendToEach(const OutgoingFrame& frame) const;
   // See Connection::LimitUnsent; for those that are connected, and those that come.

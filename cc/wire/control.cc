@@ -14,7 +14,7 @@ template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<TensorDescription>& message) {
   archive.Name(message.name, kMaxNameBytes);
   archive(message.dtype, message.kind, message.average, message.root_rank, message.per_host,
-          message.backup_workers, message.staleness);
+          message.backup_workers, message.grace_ms, message.staleness);
   archive.Name(message.codec, kMaxCodecBytes);
   archive(message.shape);
   archive.Check(message.dtype <= DType::kInt64 && message.kind <= ExchangeKind::kRowSum);

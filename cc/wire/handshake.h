@@ -23,7 +23,7 @@
 
 namespace byteps {
 
-inline constexpr uint16_t kProtocolVersion = 8;
+inline constexpr uint16_t kProtocolVersion = 9;
 
 // Features that this build offers and demands; an unknown demanded bit is refused. Compression and
 // resuming will take bits.

@@ -92,6 +92,9 @@ class Worker : private ConnectionHandler {
   // See Exchanges.
   void BeginStores(const std::vector<std::string>& names);
 
+  // Whether others have begun the tensor's next exchange, and a server asks this worker to, too.
+  bool IsRequested(const std::string& name) const;
+
   // Error feedback, by tensor. What is restored becomes the tensor's when its next exchange is
   // placed, in place of what there is then.
   std::map<std::string, Residual> Residuals() const;

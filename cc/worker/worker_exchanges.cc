@@ -203,6 +203,11 @@ void Worker::BeginStores(const std::vector<std::string>& names) {
   for (const std::string& name : names) own_stores_.erase(name);
 }
 
+bool Worker::IsRequested(const std::string& name) const {
+  MutexLock lock(mutex_);
+  return state_.exchanges.IsRequested(name);
+}
+
 std::map<std::string, Residual> Worker::Residuals() const {
   std::vector<std::pair<std::string, std::shared_ptr<TensorFeedback>>> feedbacks;
   std::map<std::string, Residual> residuals;

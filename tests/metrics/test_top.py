@@ -170,6 +170,7 @@ def a_worker(rank, state=RUNS, **changes):
         "outer_rounds": None,
         "steps_since_round": None,
         "saved_bytes": None,
+        "late_changes": None,
         "divergence": None,
         "staleness": None,
         **changes,

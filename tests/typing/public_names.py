@@ -157,6 +157,7 @@ def local_steps(model: keras.Model, data: tf.data.Dataset) -> float | None:
         model.train_on_batch(images, labels)
         outer.step(rows=len(images))
     outer.finish()
+    bps.OuterSync(model.trainable_variables, 8, quorum=1, grace=0.5).others_wait.bit_length()
     print(outer.rounds, bps.local_steps)
     return outer.divergence
 

@@ -70,17 +70,32 @@ def exchange_all(
     Args:
         arrays: of any shapes, of dtypes that the engine exchanges.
         names: of the exchanges, equal on all workers.
-        **options: what `_engine.exchange` takes for each: `kind`, `average`, `root_rank`, `codec`.
+        **options: what `_engine.exchange` takes for each: `kind`, `average`, `root_rank`, `codec`
+            and others.
 
     Returns:
         The list of results.
     """
+    handles = [start(array, name, **options) for array, name in zip(arrays, names, strict=True)]
+    return [wait(handle) for handle in handles]
+
+
+def start(array: np.ndarray, name: str, **options: Any) -> _engine.Handle:
+    """Begins to exchange an array, see `exchange_all`.
+
+    Returns:
+        What `wait` takes.
+    """
     try:
-        handles = [
-            _engine.exchange(array, name=name, **options)
-            for array, name in zip(arrays, names, strict=True)
-        ]
-        return [handle.wait(_FOREVER) for handle in handles]
+        return _engine.exchange(array, name=name, **options)
+    except _engine.EngineError as error:
+        _raise(error)
+
+
+def wait(handle: _engine.Handle) -> np.ndarray:
+    """The result of an exchange that `start` has begun."""
+    try:
+        return handle.wait(_FOREVER)
     except _engine.EngineError as error:
         _raise(error)
 

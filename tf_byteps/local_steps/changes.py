@@ -74,6 +74,7 @@ class Changes:
         self, names: Sequence[str], variables: Sequence[tf.Variable], settings: Staleness
     ) -> None:
         self.count = 0
+        self.is_ending = False  # each makes all of its steps
         with tf.init_scope(), tf.device(variables[0].device):
             # Not `tf.Variable`: the workers need not agree about it.
             self.rows: Any = ResourceVariable(0, dtype=tf.int64, trainable=False)

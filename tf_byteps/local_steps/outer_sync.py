@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.exchange.compression_choice import CompressionChoice
-from tf_byteps.local_steps.rounds import Rounds
+from tf_byteps.local_steps.making import rounds_of
 from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.ops import Compression
 from tf_byteps.training.initial_values import synchronize
@@ -39,6 +39,10 @@ class OuterSync(tf.Module):
         mix: the share of a worker's own weights in what it goes on with after a round. Default: 0,
             with a delay 0.5.
         compression: how changes are made smaller on the wire, as in `push_pull`.
+        quorum: how many workers must have come before a round ends, see `BytePSStrategy`. Workers
+            may make different numbers of steps then. Default: all.
+        grace: how many seconds a round waits for more workers then. Default: as the spread of the
+            workers suggests.
 
     Raises:
         TypeError: an argument is of another type than it must be.
@@ -68,19 +72,31 @@ class OuterSync(tf.Module):
         delay: int = 0,
         mix: float | None = None,
         compression: CompressionChoice = Compression.none,
+        quorum: int | None = None,
+        grace: float | None = None,
     ) -> None:
         super().__init__(name="outer_sync")
         settings = LocalSteps(
-            local_steps, outer, outer_learning_rate, outer_momentum, fragments, delay, mix
+            local_steps,
+            outer,
+            outer_learning_rate,
+            outer_momentum,
+            fragments,
+            delay,
+            mix,
+            quorum=quorum,
+            grace=grace,
         )
         variables = list(variables)
         if not variables:
             raise ValueError("there are no variables: build the model before OuterSync is made")
         runtime.init()
+        job = runtime.config()
+        settings.check_job(runtime.size(), job.elastic, job.deterministic)
         names = [getattr(each, "path", each.name) for each in variables]
         values = [each.value if isinstance(each, keras.Variable) else each for each in variables]
         synchronize("weights of OuterSync", list(zip(names, values, strict=True)))
-        self._rounds = Rounds(names, values, settings, compression, variables)
+        self._rounds = rounds_of(names, values, settings, compression, variables)
         self._outer_state = self._rounds.state  # which a checkpoint tracks
         self._rounds.begin_steps()
 
@@ -97,10 +113,16 @@ class OuterSync(tf.Module):
         """
         return None if self._rounds.divergence is None else float(self._rounds.divergence)
 
+    @property
+    def others_wait(self) -> bool:
+        """With a quorum: whether so many workers are in `finish`, and wait for this one."""
+        return self._rounds.is_ending
+
     def step(self, rows: int | tf.Tensor = 1) -> None:
         """To be called after each step: begins and ends the rounds that are due.
 
-        A collective where one is due, so that all workers must make the same number of steps.
+        A collective where one is due, so that all workers must make the same number of steps; with
+        a quorum each may make its own.
 
         Args:
             rows: how many rows this worker's step was for, a scalar. Changes are averaged with the

@@ -43,6 +43,7 @@ class Rounds:
         state: it. It is that of the global weights when `finish` has returned.
         rows: a scalar variable of int64, to which each step adds the rows that it trains on.
         count: how many rounds have ended, each fragment's counted.
+        is_ending: whether this worker should make no more steps before `finish`: others wait there.
         divergence: of the last of them: how far this worker's weights were from the average of all
             workers' weights, by the Euclidean norm; a scalar tensor, or `None` before.
     """
@@ -57,6 +58,7 @@ class Rounds:
         state: OuterState | None = None,
     ) -> None:
         self.count = 0
+        self.is_ending = False
         self.state = state or OuterState(settings)
         self.state.build(variables)
         self.divergence: tf.Tensor | None = None
@@ -67,7 +69,7 @@ class Rounds:
             # Not `tf.Variable`: the workers need not agree about it.
             self.rows: Any = ResourceVariable(0, dtype=tf.int64, trainable=False)
         self._fragments = [
-            _Fragment(
+            self._new_fragment(
                 number,
                 indices,
                 [f"outer/{names[index]}" for index in indices],
@@ -84,6 +86,9 @@ class Rounds:
         self._steps = 0  # since all fragments came together
         self._are_common = [True] * settings.fragments  # whether all workers have the same weights
 
+    def _new_fragment(self, *args: Any) -> "Fragment":
+        return Fragment(*args)
+
     def begin_steps(self) -> None:
         """To be called before a local step: the weights may still be the global ones."""
         if self._steps == 0:
@@ -99,16 +104,19 @@ class Rounds:
         Args:
             steps: how many steps there were since the last call.
         """
-        self._steps += steps
-        step_counters.add("steps_since_round", steps)
-        for fragment in self._fragments:
-            fragment.steps += steps
-        self._are_common = [False] * len(self._fragments)
+        self._note_steps(steps)
         for event, fragment in self._schedule.advance(steps):
             if event == "begin":
                 self._fragments[fragment].begin()
             else:
                 self._end(fragment, self._settings.own_share)
+
+    def _note_steps(self, steps: int) -> None:
+        self._steps += steps
+        step_counters.add("steps_since_round", steps)
+        for fragment in self._fragments:
+            fragment.steps += steps
+        self._are_common = [False] * len(self._fragments)
 
     def finish(self) -> None:
         """Ends all rounds, so that the workers have the global weights. A collective.
@@ -134,7 +142,10 @@ class Rounds:
         self._steps = 0
 
     def _end(self, fragment: int, own_share: float) -> None:
-        self.divergence, relative = self._fragments[fragment].end(own_share)
+        ended = self._fragments[fragment].end(own_share)
+        if ended is None:
+            return
+        self.divergence, relative = ended
         begun, now = self._fragments[fragment].begun, _engine.wall_nanos()
         step_counters.end_round(fragment, begun, now, float(relative))
         self._growth.note(fragment, float(relative))
@@ -142,7 +153,7 @@ class Rounds:
         self.count += 1
 
 
-class _Fragment:
+class Fragment:
     """Some of the weights, and their rounds."""
 
     def __init__(
@@ -182,18 +193,22 @@ class _Fragment:
 
     def begin(self) -> None:
         """Sends how far the weights have moved."""
-        self.begun = _engine.wall_nanos()
-        step_counters.add("saved_bytes", max(self.steps - 1, 0) * self._bytes)
-        self.steps = 0
+        self._note_begin()
         rows = tf.identity(self._rows)
         self._moved, self._sums = self._send_all(self._global, rows - self._rows_before)
         self._rows_before = rows
 
-    def end(self, own_share: float) -> tuple[tf.Tensor, tf.Tensor]:
+    def _note_begin(self) -> None:
+        self.begun = _engine.wall_nanos()
+        step_counters.add("saved_bytes", max(self.steps - 1, 0) * self._bytes)
+        self.steps = 0
+
+    def end(self, own_share: float) -> tuple[tf.Tensor, tf.Tensor] | None:
         """Takes the result of the round.
 
         Returns:
-            This worker's divergence, and the same relative to the norm of the average.
+            This worker's divergence, and the same relative to the norm of the average; `None` if
+            the round was not one.
         """
         momentum = self._settings.momentum(int(self._state.rounds[self._first]))
         self._state.rounds.assign_add(self._round)
@@ -214,10 +229,7 @@ class _Fragment:
         name = f"outer/rows/{self._number}"
         total = push_pull(rows, op=Sum, name=name, priority=_HIGHEST_PRIORITY)
         share = tf.math.divide_no_nan(tf.cast(rows, tf.float64), tf.cast(total, tf.float64))
-        moved = [
-            weight - store.wide(variable)
-            for weight, variable in zip(weights, self._variables, strict=True)
-        ]
+        moved = self._changes(weights)
         sent = [self._reduction.prepare(each * tf.cast(share, each.dtype)) for each in moved]
         if self._settings.delay == 0:
             return moved, self._reduction.exchange_all(sent, self._names, variables=self._choices)
@@ -230,6 +242,12 @@ class _Fragment:
         )
         self._started = [each for each in started if each is not None]
         return moved, []
+
+    def _changes(self, weights: list[Any]) -> list[Any]:
+        return [
+            weight - store.wide(variable)
+            for weight, variable in zip(weights, self._variables, strict=True)
+        ]
 
     def _update(
         self,

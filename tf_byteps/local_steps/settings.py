@@ -11,6 +11,8 @@ _MOMENTUM = 0.9
 _FIRST_MOMENTUM = 0.6
 _FIRST_ROUNDS = 50
 _RISING_ROUNDS = 50
+# In seconds: beyond it nobody would call it a window.
+_MOST_GRACE = 86400.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +32,10 @@ class LocalSteps:
         mix: the share of a worker's own weights in what it goes on with after a round; `None`: 0,
             with a delay 0.5.
         warmup_steps: how many steps exchange gradients as without local steps, at the beginning.
+        quorum: how many workers must have come before a round ends; `None`: all, and rounds come
+            after the same steps on all.
+        grace: how many seconds a round waits for more workers then; `None`: as their spread
+            suggests.
 
     Raises:
         TypeError: a number is of another type.
@@ -44,18 +50,28 @@ class LocalSteps:
     delay: int = 0
     mix: float | None = None
     warmup_steps: int = 0
+    quorum: int | None = None
+    grace: float | None = None
 
     def __post_init__(self) -> None:
         _check_whole("local_steps", self.steps, 1)
         _check_whole("fragments", self.fragments, 1)
         _check_whole("delay", self.delay, 0)
         _check_whole("warmup_steps", self.warmup_steps, 0)
+        if self.quorum is not None:
+            _check_whole("quorum", self.quorum, 1)
+        elif self.grace is not None:
+            raise ValueError(
+                f"grace is {self.grace!r}, but quorum is not set: a round that waits for all "
+                "workers has no grace window; say how many workers a round needs"
+            )
         if self.outer not in _LEARNING_RATES:
             possible = " or ".join(map(repr, _LEARNING_RATES))
             raise ValueError(f"outer must be {possible}, got {self.outer!r}")
         _check_range("outer_learning_rate", self.outer_learning_rate, 0, float("inf"))
         _check_range("outer_momentum", self.outer_momentum, 0, 1)
         _check_range("mix", self.mix, 0, 1)
+        _check_range("grace", self.grace, 0, _MOST_GRACE)
         if self.fragments > self.steps:
             raise ValueError(
                 f"fragments is {self.fragments} and local_steps is {self.steps}: at most one "
@@ -65,6 +81,30 @@ class LocalSteps:
             raise ValueError(
                 f"delay is {self.delay} and local_steps is {self.steps}: a round must end before "
                 "the next one of the same weights begins; use a shorter delay or more local steps"
+            )
+
+    def check_job(self, workers: int, is_elastic: bool, is_deterministic: bool) -> None:
+        """Refuses a quorum that a job cannot have.
+
+        Args:
+            workers: how many the job has.
+            is_elastic: whether that changes.
+            is_deterministic: whether results may depend on when workers come.
+
+        Raises:
+            ValueError: the job cannot have it.
+        """
+        if self.quorum is None:
+            return
+        if self.quorum > workers and not is_elastic:
+            raise ValueError(
+                f"quorum is {self.quorum}, and the job has {workers} workers: no round would ever "
+                "end; use a smaller quorum"
+            )
+        if is_deterministic and workers > 1:
+            raise ValueError(
+                f"quorum is {self.quorum}, and the job is deterministic: who is in a round depends "
+                "on when workers come; choose one of them"
             )
 
     @property

@@ -128,6 +128,13 @@ _OF_PROCESSES = (
             "Outer rounds that ended (`local_steps`), each fragment's counted.",
         ),
         (
+            "late_changes_total",
+            COUNTER,
+            "late_changes",
+            "Outer rounds that ended without this worker (`quorum`), whose change went into its "
+            "next one.",
+        ),
+        (
             "steps_since_outer_round",
             GAUGE,
             "steps_since_round",

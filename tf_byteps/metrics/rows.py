@@ -48,6 +48,7 @@ class Worker(Row):
         lag_seconds: how much later than the first its parts arrive, at the server that waits most.
         retried_parts: parts pushed again.
         outer_rounds: those that have ended, with local steps.
+        late_changes: rounds that have ended without the worker, of a quorum.
         steps_since_round: local steps since the last one.
         saved_bytes: that local steps have not sent.
         divergence: of the worker's weights from the average, before the last outer round.
@@ -66,6 +67,7 @@ class Worker(Row):
     lag_seconds: float | None
     retried_parts: float | None
     outer_rounds: float | None
+    late_changes: float | None
     steps_since_round: float | None
     saved_bytes: float | None
     divergence: float | None

@@ -66,6 +66,7 @@ _OUTER_COLUMNS: tuple[Column, ...] = (
     ("saved MB", "saved_bytes", _in_mega),
     ("diverg %", "divergence", _in_percents),
 )
+_QUORUM_COLUMNS: tuple[Column, ...] = (("late", "late_changes", _whole),)
 _ASYNCHRONOUS_COLUMNS: tuple[Column, ...] = (("stale", "staleness", _short),)
 _SERVER_COLUMNS: tuple[Column, ...] = (
     ("in MB/s", "received_bytes_per_second", _in_mega),
@@ -116,6 +117,8 @@ def _worker_columns(view: View) -> tuple[Column, ...]:
     columns = _WORKER_COLUMNS
     if any(row.outer_rounds or row.steps_since_round for row in view.workers):
         columns += _OUTER_COLUMNS
+    if any(row.late_changes for row in view.workers):
+        columns += _QUORUM_COLUMNS
     if any(row.staleness is not None for row in view.workers):
         columns += _ASYNCHRONOUS_COLUMNS
     return columns

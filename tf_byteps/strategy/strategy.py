@@ -107,6 +107,13 @@ class BytePSStrategy(tf.distribute.Strategy):
         mix: the share of a worker's own weights in what it goes on with after a round. Default: 0,
             with a delay 0.5.
         warmup_steps: how many steps exchange gradients, at the beginning of the training.
+        quorum: how many workers must have come before an outer round ends. Each worker makes its
+            own number of local steps then: it comes when others have, after the step that it is
+            making. Who comes later gets the result, and its change is added to its next round.
+            Default: all, after the same number of steps.
+        grace: how many seconds a round waits for more workers once a quorum has come. Default:
+            twice as long as they lately came after it, but no more than a twentieth of the time
+            between two rounds.
         flash_attention: whether the attention of Keras's layers is computed by cuDNN's kernel,
             which never writes the scores to memory, as Keras does on JAX. It is for steps that XLA
             compiles for a GPU, in bfloat16 or float16; what the kernel cannot compute, such as
@@ -155,6 +162,8 @@ class BytePSStrategy(tf.distribute.Strategy):
         warmup_steps: int = 0,
         flash_attention: bool = False,
         staleness: int | str = 0,
+        quorum: int | None = None,
+        grace: float | None = None,
     ) -> None:
         of_rounds = (
             outer,
@@ -164,6 +173,8 @@ class BytePSStrategy(tf.distribute.Strategy):
             delay,
             mix,
             warmup_steps,
+            quorum,
+            grace,
         )
         self.local_steps: LocalSteps | Staleness | None = _local_steps(local_steps, *of_rounds)
         if staleness != 0 or isinstance(staleness, bool):
@@ -189,6 +200,9 @@ class BytePSStrategy(tf.distribute.Strategy):
             check_with_cross_step(compression)
         runtime.init(config)
         _check_job(staleness)
+        if isinstance(self.local_steps, LocalSteps):
+            settings = runtime.config()
+            self.local_steps.check_job(runtime.size(), settings.elastic, settings.deterministic)
         super().__init__(BytePSExtended(self))
         self.cross_step = bool(cross_step)
         self.sparse_as_dense = bool(sparse_as_dense)

@@ -16,6 +16,11 @@ constexpr size_t kMaxTensors = size_t{1} << 20;
 constexpr uint64_t kMaxPartsOfTensor = uint64_t{1} << 20;
 constexpr uint64_t kMaxParts = uint64_t{1} << 22;
 
+// What nobody else has, and what is more than the newest round's.
+bool KeepsResults(const TensorDescription& tensor) {
+  return tensor.backup_workers > 0 && !tensor.IsQuorumSum();
+}
+
 // A store is one for all workers, and for ever. What only gives a name's rounds up (see KeyTable's
 // PlaceholderOf) may have been declared before.
 bool ExcludesStore(const TensorDescription& known, const TensorDescription& tensor) {
@@ -219,15 +224,16 @@ const TensorTable::Row& TensorTable::row(const TableEntry& entry) const {
   return rows_.at(entry.key)[entry.variant];
 }
 
-// With backup workers a server keeps results for those who are behind, which nobody else has. A
-// store moves if one word has a bit for each worker (base/store_rounds.h).
+// With backup workers a server keeps results for those who are behind, which nobody else has; of a
+// quorum's sum no more than the newest, which workers have. A store moves if one word has a bit for
+// each worker (base/store_rounds.h).
 bool TensorTable::CanLose(int32_t server) const {
   for (const auto& [key, variants] : rows_) {
     for (const Row& row : variants) {
       const auto is_there = [=](const PartPlacement& part) { return part.server == server; };
       const bool has_own =
-          row.entry.tensor.backup_workers > 0 || (row.entry.tensor.kind == ExchangeKind::kStore &&
-                                                  num_workers_ > kMostWorkersOfMovedStore);
+          KeepsResults(row.entry.tensor) || (row.entry.tensor.kind == ExchangeKind::kStore &&
+                                             num_workers_ > kMostWorkersOfMovedStore);
       if (has_own && std::any_of(row.entry.parts.begin(), row.entry.parts.end(), is_there))
         return false;
     }

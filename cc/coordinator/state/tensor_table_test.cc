@@ -262,5 +262,15 @@ TEST(TensorTableTest, HistoriesOfBackupWorkersCannotBeLost) {
   EXPECT_FALSE(table.CanLose(server));
 }
 
+// Of a quorum's sum a server keeps no more than the newest result, which workers have, too.
+TEST(TensorTableTest, SumsOfAQuorumCanBeLost) {
+  TensorTable table(JobOf(2));
+  TensorDescription tensor = Tensor("t", 40000);
+  tensor.backup_workers = 1;
+  tensor.grace_ms = kAdaptiveGrace;
+  table.Declare({tensor}, 1);
+  EXPECT_TRUE(table.CanLose(0) && table.CanLose(1));
+}
+
 }  // namespace
 }  // namespace byteps

@@ -23,6 +23,7 @@ class RoundHistory {
     const TableEntry* entry = nullptr;
     AggregationResult result;
     int64_t first_receive_time_ns = 0;  // of the contribution that was there first
+    int64_t grace_begin_ns = 0;         // 0: it had no grace window
   };
 
   explicit RoundHistory(int32_t num_workers) : next_(num_workers) {}

@@ -152,7 +152,7 @@ PushOutcome RoundsState::End(const Push& push, const Event& event, std::vector<R
   departed_ = event.departed;
   PushOutcome outcome;
   if (!IsOpen(round)) {
-    EndLate(push, event.now_ns, &outcome, replies);
+    EndLate(push, event, &outcome, replies);
     return outcome;
   }
   Contribution& contribution = contributions_[push.header.worker];
@@ -169,26 +169,48 @@ PushOutcome RoundsState::End(const Push& push, const Event& event, std::vector<R
     return outcome;
   }
   ++waiting_;
-  if (CanComplete()) {
+  if (grace_.has_begun()) grace_.NoteLag(event.steady_ns - grace_.begin_ns());
+  if (MayEnd(event.steady_ns, &outcome)) {
     CompleteRound(&outcome, replies);
-  } else if (options_.asks && waiting_ == 1) {
-    outcome.lacking = Lacking(*push.entry);
+  } else if (waiting_ == 1) {
+    outcome.asks_all = push.entry->tensor.grace_ms != kNoGrace;
+    if (options_.asks || outcome.asks_all) outcome.lacking = Lacking(*push.entry);
   }
   return outcome;
 }
 
+PushOutcome RoundsState::OnTime(const Event& event, std::vector<Reply>* replies) {
+  departed_ = event.departed;
+  PushOutcome outcome;
+  if (MayEnd(event.steady_ns, &outcome)) CompleteRound(&outcome, replies);
+  return outcome;
+}
+
+// Whether the round can complete, and waits for nobody any more.
+bool RoundsState::MayEnd(int64_t steady_ns, PushOutcome* outcome) {
+  if (!CanComplete()) return false;
+  if (!HasGrace() || waiting_ == options_.num_workers) return true;
+  if (!grace_.has_begun()) grace_.Begin(summed_->tensor.grace_ms, steady_ns);
+  if (grace_.IsOver(steady_ns)) return true;
+  outcome->deadline_ns = grace_.end_ns();
+  return false;
+}
+
 // Its round has ended, or failed. The open round may have waited for a worker that was so far
 // behind.
-void RoundsState::EndLate(const Push& push, int64_t now_ns, PushOutcome* outcome,
+void RoundsState::EndLate(const Push& push, const Event& event, PushOutcome* outcome,
                           std::vector<Reply>* replies) {
   const uint64_t round = push.header.round;
   const int32_t worker = push.header.worker;
   Contribution late;
   late.Fill(push);
-  late.receive_time_ns = now_ns;
-  if (IsInherited(round)) return AnswerInherited(std::move(late), replies);
+  late.receive_time_ns = event.now_ns;
+  const bool is_inherited = IsInherited(round);
   const RoundHistory::Ended* ended = round < round_ ? history_.Find(round) : nullptr;
-  if (ended != nullptr && ended->entry == push.entry) {
+  if (is_inherited) {
+    AnswerInherited(std::move(late), replies);
+  } else if (ended != nullptr && ended->entry == push.entry) {
+    if (ended->grace_begin_ns != 0) grace_.NoteLag(event.steady_ns - ended->grace_begin_ns);
     HandOut(ResultReply(late, round, ended->result), replies);
     outcome->arrivals.push_back(
         {worker, late.receive_time_ns - ended->first_receive_time_ns, true});
@@ -203,7 +225,7 @@ void RoundsState::EndLate(const Push& push, int64_t now_ns, PushOutcome* outcome
     if (round == round_) contributions_[worker].state = State::kAnswered;
   }
   history_.Advance(worker, round + 1);
-  if (CanComplete()) CompleteRound(outcome, replies);
+  if (MayEnd(event.steady_ns, outcome)) CompleteRound(outcome, replies);
 }
 
 std::vector<int32_t> RoundsState::Lacking(const TableEntry& entry) const {
@@ -218,11 +240,17 @@ std::vector<int32_t> RoundsState::Lacking(const TableEntry& entry) const {
 bool RoundsState::CanComplete() const {
   if (cause_ != Cause::kNone || waiting_ == 0 || !sum_.IsComplete(waiting_)) return false;
   for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
-    if (contributions_[worker].state != State::kWaiting &&
-        history_.next(worker) + options_.max_lag < round_ + 1 && Contributes(*summed_, worker))
-      return false;
+    if (contributions_[worker].state != State::kWaiting && IsMissed(worker)) return false;
   }
   return true;
+}
+
+// Whether a worker would be too far behind if the round ended without it. Who was not in the last
+// round of a quorum is in this one, or what it has done would wait for ever.
+bool RoundsState::IsMissed(int32_t worker) const {
+  if (HasGrace() && std::count(missed_.begin(), missed_.end(), worker) > 0) return true;
+  const int32_t max_lag = summed_->tensor.IsQuorumSum() ? 1 : options_.max_lag;
+  return history_.next(worker) + max_lag < round_ + 1 && Contributes(*summed_, worker);
 }
 
 void RoundsState::CompleteRound(PushOutcome* outcome, std::vector<Reply>* replies) {
@@ -232,14 +260,15 @@ void RoundsState::CompleteRound(PushOutcome* outcome, std::vector<Reply>* replie
     return FailRound(Cause::kOther, Status(status.code(), Title(round_) + ": " + status.message()),
                      replies);
   }
-  RoundHistory::Ended ended{summed_, result, std::numeric_limits<int64_t>::max()};
+  RoundHistory::Ended ended{summed_, result, std::numeric_limits<int64_t>::max(),
+                            grace_.has_begun() ? grace_.begin_ns() : 0};
   // With backup workers the next round may end before all have the result of this one.
   const bool is_kept_for_each = summed_->tensor.backup_workers > 0;
-  bool is_missed = false;
+  missed_.clear();
   for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
     const Contribution& contribution = contributions_[worker];
     if (contribution.state != State::kWaiting) {
-      is_missed = is_missed || Contributes(*summed_, worker);
+      if (Contributes(*summed_, worker)) missed_.push_back(worker);
       continue;
     }
     Reply reply = ResultReply(contribution, round_, result);
@@ -258,11 +287,12 @@ void RoundsState::CompleteRound(PushOutcome* outcome, std::vector<Reply>* replie
   for (Arrival& arrival : outcome->arrivals) {
     if (!arrival.dropped) arrival.lag_ns -= ended.first_receive_time_ns;
   }
-  if (is_missed) history_.Keep(round_, std::move(ended));
+  if (!missed_.empty()) history_.Keep(round_, std::move(ended));
   if (!is_kept_for_each)
     ended_ = std::make_unique<Ended>(Ended{round_, summed_, std::move(result)});
   outcome->round_complete = true;
-  inherited_.reset();
+  // Who waits for that one is behind, and the others have gone on without it.
+  if (inherited_ != nullptr && inherited_->waiting.empty()) inherited_.reset();
   CloseRound();
   ++round_;
 }
@@ -273,6 +303,7 @@ void RoundsState::CloseRound() {
   begun_ = waiting_ = 0;
   cause_ = Cause::kNone;
   failure_ = OkStatus();
+  grace_.EndRound();
 }
 
 }  // namespace byteps

@@ -11,7 +11,9 @@
 //
 // Where a tensor has backup workers, a round may end before all have pushed it. Who comes later, or
 // is still sending, gets the result then; what it sends is dropped whole. Nobody gets further
-// behind than `max_lag` rounds: the open one waits for who would (server/state/round_history.h).
+// behind than `max_lag` rounds, or one round with the sums of a quorum: the open one waits for who
+// would (server/state/round_history.h). With a grace window, a round that could end waits for more
+// (server/state/grace_window.h), and who was not in the last round is waited for in any case.
 //
 // A connection may break and come again (server/worker_connection.h): a push that was cut off goes
 // on where it was, and the reply to a worker can be made again until that worker pushes again.
@@ -33,6 +35,7 @@
 
 #include "cc/base/lowest_round.h"
 #include "cc/base/status.h"
+#include "cc/server/state/grace_window.h"
 #include "cc/server/state/part_sum.h"
 #include "cc/server/state/round_history.h"
 #include "cc/server/state/served_push.h"
@@ -69,7 +72,8 @@ class RoundsState {
   // What happens comes with who has departed (null: nobody), and when.
   struct Event {
     const Departed* departed = nullptr;
-    int64_t now_ns = 0;  // since 1970: for timelines, and for how late a worker is
+    int64_t now_ns = 0;     // since 1970: for timelines, and for how late a worker is
+    int64_t steady_ns = 0;  // of a clock that never jumps: for grace windows
   };
 
   // Both outlive it.
@@ -80,6 +84,8 @@ class RoundsState {
   Status Begin(const Push& push, const Event& event, std::shared_ptr<PayloadSink>* sink,
                std::vector<Reply>* replies);
   PushOutcome End(const Push& push, const Event& event, std::vector<Reply>* replies);
+  // PushOutcome::deadline_ns is here.
+  PushOutcome OnTime(const Event& event, std::vector<Reply>* replies);
   // Over the connection of this generation.
   Status Resume(const std::shared_ptr<WorkerConnection>& from, int32_t worker, uint64_t generation,
                 uint64_t round, std::optional<uint64_t>* received_bytes,
@@ -154,9 +160,13 @@ class RoundsState {
   void CheckRound(const Push& push, std::vector<Reply>* replies);
   int32_t FindDeparted(const TableEntry& entry) const;
   bool CanComplete() const;
+  bool MayEnd(int64_t steady_ns, PushOutcome* outcome);
+  bool IsMissed(int32_t worker) const;
+  bool HasGrace() const { return summed_->tensor.grace_ms != kNoGrace; }
   std::vector<int32_t> Lacking(const TableEntry& entry) const;
   void CompleteRound(PushOutcome* outcome, std::vector<Reply>* replies);
-  void EndLate(const Push& push, int64_t now_ns, PushOutcome* outcome, std::vector<Reply>* replies);
+  void EndLate(const Push& push, const Event& event, PushOutcome* outcome,
+               std::vector<Reply>* replies);
   void FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies);
   void CloseRound();
   Status DescribeFailure() const;
@@ -207,6 +217,8 @@ class RoundsState {
   std::unique_ptr<Ended> ended_;   // the newest round; null: all have its result
   std::map<int32_t, Reply> kept_;  // other replies to workers' newest pushes, by rank
   RoundHistory history_;
+  std::vector<int32_t> missed_;  // who was not in the last round that ended, by rank
+  GraceWindow grace_;
   std::unique_ptr<Inherited> inherited_;  // until nobody can lack it; null: none
   const TableEntry* summed_ = nullptr;    // the variant that sum_ is of; null: of none yet
 };

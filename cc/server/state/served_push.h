@@ -69,6 +69,9 @@ struct PushOutcome {
   // Of a round in which this was the first push, if the server asks for parts: who has not begun to
   // push.
   std::vector<int32_t> lacking;
+  bool asks_all = false;  // also those to whom something is being sent
+  // The round may end then: OnTime is to be called. As MonotonicNanos(); 0: no call is due.
+  int64_t deadline_ns = 0;
 };
 
 struct DepartedWorker {

@@ -66,6 +66,7 @@ const BlockCodec* Exchange::SumCodec(uint32_t part) const {
 }
 
 uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
+  if (!request.contributes) return 0;
   if (const BlockCodec* const codec = PushCodec(part))
     return codec->EncodedBytes(entry->parts[part].element_count);
   if (by_parts) return part_requests[part].input != nullptr ? PartBytes(part) : 0;
@@ -116,6 +117,7 @@ PartSeed Exchange::PushSeed(uint32_t part, int32_t rank) const {
 }
 
 bool Exchange::MustPrepare(uint32_t part) const {
+  if (!request.contributes) return false;
   if (!request.splits.empty()) return true;
   return PushCodec(part) != nullptr && !(by_parts && part_requests[part].input_is_encoded);
 }
@@ -141,7 +143,8 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.payload = PartInput(part);
   frame.keep_alive = self;
   frame.owner = this;
-  if (const BlockCodec* const codec = PushCodec(part)) frame.header.codec = codec->id();
+  const BlockCodec* const codec = PushCodec(part);
+  if (codec != nullptr && request.contributes) frame.header.codec = codec->id();
   if (!MustPrepare(part)) frame.payload = PartInput(part) + offset;
   return frame;
 }

@@ -52,6 +52,10 @@ struct ExchangeTerms {
   // had to compute it. In a later one the tensor is no part of any round.
   std::optional<uint64_t> training;
 
+  // Of a sum that does without some workers: false if this worker is not in the round, and wants
+  // the result only. Its input is not read.
+  bool contributes = true;
+
   // Called exactly once, on an engine thread or inside Enqueue. Must not block.
   std::function<void(const Status&)> done;
 };

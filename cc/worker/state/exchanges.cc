@@ -232,6 +232,11 @@ void Exchanges::BeginStores(const std::vector<std::string>& names) {
   }
 }
 
+bool Exchanges::IsRequested(const std::string& name) const {
+  const Key* const key = keys_->Find(name);
+  return key != nullptr && key->live == nullptr && key->requested.HasSince(key->next_round);
+}
+
 void Exchanges::LeaveStoresAgain(Effects* effects) {
   for (const auto& [id, key] : keys_->placed()) {
     if (!key->IsStore() || !key->has_failed || key->live != nullptr || key->next_round == 0)

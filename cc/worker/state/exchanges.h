@@ -102,6 +102,9 @@ class Exchanges {
   // The next round of each of these begins a store anew (base/store_rounds.h). All workers call it
   // between two exchanges of the same names.
   void BeginStores(const std::vector<std::string>& names);
+
+  // Whether a server has asked for the tensor's next round, which has not begun here.
+  bool IsRequested(const std::string& name) const;
   // Parts have new owners, which do not know that nobody need wait for this worker at stores.
   void LeaveStoresAgain(Effects* effects);
 

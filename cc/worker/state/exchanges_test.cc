@@ -164,5 +164,50 @@ TEST_F(ExchangesTest, ByPartsEachPartLeavesWhenItIsReady) {
   EXPECT_TRUE(PartsOf(send(0)).empty());
 }
 
+// A worker comes to the rounds of a quorum when a server asks for them: to the next one, or to that
+// after it if the next one has ended without this worker.
+TEST_F(ExchangesTest, ARoundIsRequestedUntilItBegins) {
+  worker_.OpenAll();
+  EXPECT_FALSE(worker_.state.exchanges.IsRequested("a")) << "unknown";
+  const auto first = worker_.Placed("a", 250);
+  FrameHeader request;
+  request.type = FrameType::kRequested;
+  request.key = first->entry->key;
+  worker_.Receive(0, request);
+  EXPECT_FALSE(worker_.state.exchanges.IsRequested("a")) << "it is in flight";
+  worker_.Receive(0, StateUnderTest::Reply(*first, 0));
+  EXPECT_FALSE(worker_.state.exchanges.IsRequested("a")) << "it has ended";
+  request.round = 2;
+  worker_.Receive(0, request);
+  EXPECT_TRUE(worker_.state.exchanges.IsRequested("a")) << "others are a round ahead";
+  for (const uint64_t round : {1, 2}) {
+    const auto exchange = worker_.Placed("a", 250);
+    EXPECT_EQ(exchange->round, round);
+    worker_.Receive(0, StateUnderTest::Reply(*exchange, 0));
+    EXPECT_EQ(worker_.state.exchanges.IsRequested("a"), round == 1);
+  }
+}
+
+// Who is not in a round of a quorum asks for its result.
+TEST_F(ExchangesTest, WhoDoesNotContributePushesNothing) {
+  worker_.OpenAll();
+  TensorDescription tensor = StateUnderTest::Tensor("a");
+  tensor.backup_workers = 1;
+  tensor.codec = "int8";
+  const auto exchange = worker_.NewExchange(tensor);
+  exchange->request.contributes = false;
+  worker_.Begin(exchange);
+  const Effects effects = worker_.Answer({tensor});
+  ASSERT_EQ(PartsOf(effects), (std::vector<uint32_t>{0, 1}));
+  for (const Effects::Outgoing& out : effects.frames) {
+    EXPECT_EQ(out.frame.header.payload_bytes, 0u);
+    EXPECT_EQ(out.frame.header.codec, CodecId::kRaw);
+    EXPECT_EQ(out.frame.header.element_count, 250u);
+  }
+  for (const uint32_t part : {0, 1})
+    worker_.Receive(static_cast<int32_t>(part), StateUnderTest::Reply(*exchange, part));
+  EXPECT_TRUE(exchange->finished);
+}
+
 }  // namespace
 }  // namespace byteps

@@ -31,6 +31,8 @@ class RequestedParts {
   bool Has(uint64_t round, uint32_t part) const {
     return round == round_ && parts_.count(part) > 0;
   }
+  // Whether there are any of this round, or of a later one.
+  bool HasSince(uint64_t round) const { return !in_order_.empty() && round_ >= round; }
   // In the order in which they were asked for.
   const std::vector<uint32_t>& Of(uint64_t round) const {
     static const std::vector<uint32_t> kNone;

@@ -147,5 +147,14 @@ TEST(RequestedPartsTest, KeepsThoseOfOneRoundInTheOrderOfAsking) {
   EXPECT_TRUE(requested.Has(4, 1));
 }
 
+TEST(RequestedPartsTest, KnowsWhetherSomethingIsAskedForOfARoundToCome) {
+  RequestedParts requested;
+  EXPECT_FALSE(requested.HasSince(0));
+  requested.Add(/*round=*/3, 0);
+  EXPECT_TRUE(requested.HasSince(2));
+  EXPECT_TRUE(requested.HasSince(3));
+  EXPECT_FALSE(requested.HasSince(4));
+}
+
 }  // namespace
 }  // namespace byteps

@@ -69,7 +69,7 @@ void Replies::OnRequested(const FrameHeader& header) {
   const bool has_begun = live != nullptr && live->round == header.round;
   if (has_begun && live->entry != nullptr) {
     if (transmission_->Prefer(live, header.part) || !live->by_parts) return;
-  } else if (!has_begun && header.round != key->next_round) {
+  } else if (!has_begun && header.round < key->next_round) {
     return;
   }
   key->requested.Add(header.round, header.part);

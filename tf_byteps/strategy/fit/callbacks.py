@@ -292,8 +292,9 @@ def _decide_and_save(
         original(self, epoch, batch, logs)
         return
     if batch is not None and _is_on_all_workers(self):
-        logs = metrics.logs_so_far(self.model, logs)
+        # First of all: with a quorum workers are at different steps before, and would wait in both.
         framework.current().finish_local_steps(self.model)
+        logs = metrics.logs_so_far(self.model, logs)
         statistics.average_all(self.model)
     if _leaves_files_to_worker_0(self.model):
         path = self._get_file_path(epoch, batch, logs)

@@ -68,8 +68,11 @@ def forget(model: keras.Model) -> None:
 
 
 def is_agreed_after_batches(model: keras.Model, callbacks: Sequence[Any]) -> bool:
-    """Whether workers ask each other after every batch. Asynchronous ones would wait so."""
-    is_synchronous = getattr(model.distribute_strategy, "staleness", 0) == 0
+    """Whether workers ask each other after every batch. Those that make steps at
+    their own pace would wait so."""
+    strategy = model.distribute_strategy
+    has_quorum = getattr(getattr(strategy, "local_steps", None), "quorum", None) is not None
+    is_synchronous = getattr(strategy, "staleness", 0) == 0 and not has_quorum
     return is_synchronous and any(map(_may_stop_after_a_batch, callbacks))
 
 

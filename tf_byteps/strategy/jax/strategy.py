@@ -29,6 +29,8 @@ _TENSORFLOWS = {
     "warmup_steps": 0,
     "staleness": 0,
     "flash_attention": False,
+    "quorum": None,
+    "grace": None,
 }
 
 

@@ -118,8 +118,11 @@ def _outside_fit(model: keras.Model, method: str) -> Iterator[None]:
     is_inside = getattr(_local, "fits", None) is not None or getattr(_local, "evaluates", False)
     is_alone = is_inside or not is_ours(model.distribute_strategy)
     together = contextlib.nullcontext() if is_alone else outside.of_fit(model, method)
-    with failures.shortened_errors(), together, failures.shortened_errors():
-        yield
+    with failures.shortened_errors():
+        if local_steps.has_quorum(local_steps.settings_of(model)):
+            local_steps.finish(model)  # before workers meet, some of which make steps still
+        with together, failures.shortened_errors():
+            yield
 
 
 def _evaluate(

@@ -17,6 +17,7 @@ from tf_byteps import runtime
 from tf_byteps.exchange.optimizers import with_inner
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.local_steps.changes import Changes, Staleness
+from tf_byteps.local_steps.making import rounds_of
 from tf_byteps.local_steps.rounds import Rounds
 from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.local_steps.state import OuterState
@@ -30,6 +31,11 @@ def settings_of(model: keras.Model) -> LocalSteps | Staleness | None:
     """What a model's strategy was made with; `None`: its gradients are exchanged in each step."""
     strategy = getattr(model, "distribute_strategy", None)
     return strategy.local_steps if is_ours(strategy) else None
+
+
+def has_quorum(settings: LocalSteps | Staleness | None) -> bool:
+    """Whether each worker makes its own number of steps between rounds."""
+    return isinstance(settings, LocalSteps) and settings.quorum is not None
 
 
 def rows_of_local_step(model: keras.Model) -> Any:
@@ -102,16 +108,21 @@ def inner_state(model: keras.Model, optimizers: list[Any]) -> list[Any]:
         optimizers: its `keras.optimizers.Optimizer`s.
 
     Returns:
-        A list of `keras.Variable`: moments, accumulated gradients, loss scales. Not the number of
-        steps and the learning rate, which all workers have in common.
+        A list of `keras.Variable`: moments, accumulated gradients, loss scales. Not the learning
+        rate, which all workers have in common, nor the number of steps, unless there is a quorum.
     """
-    if settings_of(model) is None:
+    settings = settings_of(model)
+    if settings is None:
         return []
+    of_each = has_quorum(settings)
     common = {
         id(variable)
         for optimizer in optimizers
         for each in with_inner(optimizer)
-        for variable in (each.iterations, getattr(each, "_learning_rate", None))
+        for variable in (
+            None if of_each else each.iterations,
+            getattr(each, "_learning_rate", None),
+        )
     }
     return [v for optimizer in optimizers for v in optimizer.variables if id(v) not in common]
 
@@ -132,7 +143,7 @@ class _Training:
             self.rounds = Changes(names, values, settings)
         else:
             compression = model.distribute_strategy.compression
-            self.rounds = Rounds(names, values, settings, compression, self._variables, state)
+            self.rounds = rounds_of(names, values, settings, compression, self._variables, state)
 
     def has(self, variables: list[Any]) -> bool:
         """Whether these are the weights."""
@@ -164,6 +175,7 @@ class _TrainFunction:
         self._is_local = training.is_local
         self._model = weakref.ref(model)
         self._after_rounds = after_rounds
+        self._logs: Any = None  # of the last step
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
         training, model = self._training, self._model()
@@ -176,12 +188,17 @@ class _TrainFunction:
             logs = self._function(iterator)
             training.count_warmup(model.steps_per_execution)
             return logs
+        if training.rounds.is_ending and self._logs is not None:
+            # A quorum waits for this worker, which leaves the rest of the rows to the next epoch.
+            for _ in range(model.steps_per_execution):
+                next(iterator)
+            return self._logs
         training.rounds.begin_steps()
-        logs = self._function(iterator)
+        self._logs = logs = self._function(iterator)
         if runtime.size() == 1:  # its steps count no rows
             training.rounds.rows.assign_add(tf.constant(1, tf.int64))
         before = training.rounds.count
         training.rounds.end_steps(model.steps_per_execution)
-        if training.rounds.count != before:
+        if training.rounds.count != before and not has_quorum(training.settings):
             self._after_rounds()
         return logs

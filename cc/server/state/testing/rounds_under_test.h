@@ -63,6 +63,7 @@ class RoundsUnderTest {
     entry.key = 17;
     entry.tensor.name = "t";
     entry.tensor.shape = {1};
+    entry.tensor.average = backup_workers > 0;
     entry.tensor.backup_workers = backup_workers;
     entry.parts = {{1, 0, 0}};
     other_entry = entry;
@@ -72,6 +73,12 @@ class RoundsUnderTest {
       const auto name = std::make_shared<int>(worker);
       connections.emplace_back(name, reinterpret_cast<WorkerConnection*>(name.get()));
     }
+  }
+
+  // Its rounds are those in which a quorum comes together.
+  void SetGrace(int32_t grace_ms) {
+    entry.tensor.average = false;
+    entry.tensor.grace_ms = grace_ms;
   }
 
   Push PushOf(int32_t worker, uint64_t round, const TableEntry* of = nullptr) const {
@@ -84,7 +91,7 @@ class RoundsUnderTest {
     push.generation = generation;
     return push;
   }
-  RoundsState::Event Now() { return {is_departed ? &departed : nullptr, ++now_ns}; }
+  RoundsState::Event Now() { return {is_departed ? &departed : nullptr, ++now_ns, ++steady_ns}; }
 
   Status Begin(const Push& push) {
     sink = nullptr;
@@ -135,7 +142,7 @@ class RoundsUnderTest {
   Departed departed;
   bool is_departed = false;
   uint64_t generation = 1;
-  int64_t now_ns = 1000;
+  int64_t now_ns = 1000, steady_ns = 2000;
   std::vector<Reply> replies;
   std::shared_ptr<PayloadSink> sink;  // of the last push that began
   std::string text;                   // of the last error that was taken
