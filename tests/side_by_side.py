@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tests import user_arrays
+from tf_byteps.errors import ExchangeError
 
 
 def run(trainings, is_single, folder):
@@ -51,7 +52,7 @@ def _all_are_here(name, result):
     try:
         bps.allgather_object(None, name=f"end of {name}")
         return True
-    except tf.errors.OpError:
+    except (tf.errors.OpError, ExchangeError):
         result["error"] = f"{result.get('error', '')}\n{traceback.format_exc()}"
         return False
 
