@@ -2,10 +2,8 @@
 
 import contextlib
 import functools
-from unittest import mock
 
 import keras
-from keras.src.backend.common import dtypes
 
 import tf_byteps as bps
 from tests import side_by_side
@@ -22,7 +20,10 @@ def run_seeds(is_single, folder, seeds, is_compiled):
         is_compiled: whether Keras compiles the models with XLA, as it does by itself on a GPU.
     """
     trainings = {str(seed): functools.partial(_train, seed, is_single) for seed in seeds}
-    with gpu_in_sight() if is_compiled else contextlib.nullcontext(), _float64_where_asked_for():
+    with (
+        gpu_in_sight() if is_compiled else contextlib.nullcontext(),
+        side_by_side.float64_where_asked_for(),
+    ):
         return side_by_side.run(trainings, is_single, folder)
 
 
@@ -38,7 +39,7 @@ def _train(seed, is_single, folder):
 def run_steps(is_single, folder, seeds, mode):
     """Called in each process. `mode` is "graph", "eager" or "compiled"; see `run_seeds`."""
     trainings = {str(seed): functools.partial(_train_step, seed, is_single, mode) for seed in seeds}
-    with _float64_where_asked_for():
+    with side_by_side.float64_where_asked_for():
         return side_by_side.run(trainings, is_single, folder)
 
 
@@ -46,12 +47,6 @@ def _train_step(seed, is_single, mode, folder):
     del folder
     scope = contextlib.nullcontext if is_single else bps.BytePSStrategy().scope
     return steps.train(steps.draw(seed), scope, mode == "eager", mode == "compiled")
-
-
-def _float64_where_asked_for():
-    """Except on TensorFlow, Keras computes in float32 what is in float64, as in `keras.ops.mean`:
-    rounding would hide faults, or be taken for some."""
-    return mock.patch.dict(dtypes.BIT64_TO_BIT32_DTYPE, float64="float64")
 
 
 def refusals(asked):
