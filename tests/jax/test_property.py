@@ -10,6 +10,7 @@ import os
 import pytest
 
 from tests.cluster import run_workers
+from tests.foreign import on_jax, running as programs
 from tests.property import cases, comparing, running, steps
 
 pytest.importorskip("jax", reason="Keras on JAX needs jax")
@@ -73,11 +74,20 @@ def test_the_same_is_drawn_as_on_tensorflow():
         assert list(getattr(on_jax, table)) == list(getattr(on_tensorflow, table))
 
 
-def test_seeds_that_count_each_occurrence_are_refused():
-    asking = [seed for seed in range(200) if cases.draw(seed).strategy]
-    assert asking
-    arguments = ([cases.draw(seed).strategy for seed in asking],)
-    (sentences,) = run_workers(running.refusals, workers=1, env=_ENVIRONMENT, args=arguments)
+@pytest.mark.long
+def test_what_counts_each_occurrence_is_refused():
+    """Seeds and whole programs, all by one sentence."""
+    asking = [cases.draw(seed).strategy for seed in range(200)]
+    asking += [programs.all_programs()[name].strategy for name in on_jax.REFUSED]
+    asking = [options for options in asking if options]
+    assert len(asking) > len(on_jax.REFUSED)
+    (sentences,) = run_workers(
+        running.refusals,
+        workers=1,
+        timeout=comparing.GROUP_SECONDS,
+        env=_ENVIRONMENT,
+        args=(asking,),
+    )
     assert len(sentences) == len(asking)
     for sentence in sentences:
         assert "merge_repeated_rows is False, which BytePSStrategy does not support" in sentence
