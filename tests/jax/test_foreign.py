@@ -56,7 +56,7 @@ def results(request, tmp_path_factory):
 @pytest.mark.time_limit(2 * comparing.GROUP_SECONDS)
 @pytest.mark.parametrize(("name", "workers"), _parameters())
 def test_program(results, name, workers):
-    comparing.check(results, name, workers, on_jax.differs(running.all_programs()[name]))
+    comparing.check(results, name, workers, on_jax.differs(name, running.all_programs()[name]))
 
 
 def test_what_is_chosen_or_left_out_exists():

@@ -15,6 +15,8 @@ class DrawnModel(keras.Model):
         with keras.name_scope("drawn"):
             self.seen = self.add_weight(shape=(), dtype="int32", **zeros)
             self.memory = [self.add_weight(shape=v.shape, **zeros) for v in self.trainable_weights]
+        for kept in self.memory:
+            kept.byteps_kind = "synchronized"  # otherwise it is a statistic of a worker's rows
 
     def compile(self, optimizer, **options):
         if self.step.update == "two optimizers":
