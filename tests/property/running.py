@@ -52,6 +52,7 @@ def _train_step(seed, is_single, mode, folder):
 def refusals(asked):
     """Called in a worker: what `BytePSStrategy` says of each of these options."""
     assert keras.backend.backend() == "jax"
+    bps.init()
     return [_refusal(options) for options in asked]
 
 
