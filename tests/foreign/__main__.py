@@ -1,6 +1,5 @@
 """Prints the table of docs/strategy_tests.md."""
 
-from tests.foreign import running, table
+from tests.foreign import documented
 
-running.all_programs()
-print(table.markdown())
+print(documented.markdown())

@@ -42,4 +42,5 @@ def _run(program, is_single, folder):
     scope = contextlib.nullcontext
     if not is_single:
         scope = bps.BytePSStrategy(**program.strategy).scope
-    return program.train(scope, folder)
+    with side_by_side.float64_where_asked_for():
+        return program.train(scope, folder)

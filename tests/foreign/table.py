@@ -84,19 +84,6 @@ def _with_folder(train, folder):
     return {"folder": folder} if "folder" in code.co_varnames[: code.co_argcount] else {}
 
 
-def markdown():
-    """The table of docs/strategy_tests.md."""
-    lines = ["| | program | compared with one process |", "|---|---|---|"]
-    for name, row in PROGRAMS.items():
-        words = f"equal within {row.tolerance:.0e}".replace("e-0", "e-")
-        if row.on_average:
-            words = f"losses within {row.tolerance:.0%}: each worker draws numbers of its own"
-        if row.differs:
-            words = f"differs: {row.differs}"
-        lines.append(f"| `{name}` | {row.what} | {words} |")
-    return "\n".join(lines)
-
-
 def shown(model, history=None, **more):
     """What a user sees of a training.
 

@@ -21,7 +21,13 @@ from failing_programs import (  # noqa: F401
     refusals,
 )
 from keras_models import Batches, Losses, data, facts, model_of
-from step_programs import exchanged, own_optimizers, own_steps  # noqa: F401
+from step_programs import (  # noqa: F401
+    at_once,
+    compiled_at_once,
+    exchanged,
+    own_optimizers,
+    own_steps,
+)
 
 import tf_byteps
 

@@ -296,3 +296,31 @@ def exchanged():
         largest = max(np.asarray(weights).nbytes for weights in model.get_weights())
         counts[kind.__name__ if kind else "Keras"] = sent // largest
     return counts
+
+
+def at_once():
+    """A training that nothing compiles as a whole, with a function that is jitted by itself."""
+    x, y = _data()
+    with _strategy().scope():
+        model = Jitted()
+        model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+    return _facts(model, model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0))
+
+
+def compiled_at_once():
+    """How many functions the first and the second training compile, whose steps run at once."""
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    x, y = _data()
+    with _strategy().scope():
+        dropout = keras.layers.Dropout(0.5, seed=3)
+        model = keras.Sequential([dropout, keras.layers.Dense(3, "softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+    counts = []
+    for _ in range(2):
+        before = len(compiled)
+        model.fit(x, y, batch_size=12, shuffle=False, verbose=0)
+        counts.append(len(compiled) - before)
+    return counts

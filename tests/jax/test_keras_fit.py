@@ -16,10 +16,11 @@ _ENVIRONMENT = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 _EQUAL = ["arrays", "accumulation", "loss_scale", "inputs", "losses", "own_step", "by_hand"]
 _STEPS = 'own_steps={"names": ["Clips", "ClipsOfKeras"]}'
 _ALL_STEPS = "own_steps"
-_EQUAL += [_STEPS, "own_optimizers", "generators"]
+_EQUAL += [_STEPS, "own_optimizers", "generators", "at_once"]
 _EQUAL_WITH_THREE = ["arrays", "losses", "by_hand"]
 _OTHERS = ["normalization", "dropout", "stopping", "compression", "refusals", "left"]
 _OTHERS += ["left_outside_fit", "random_states", "exchanged", "lengths"]
+_OTHERS += ["compiled_at_once"]
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(600)
@@ -92,6 +93,11 @@ def test_a_step_sends_its_gradients_once(two):
     """Those that it has changed go twice: nothing says whether they depend on its own rows."""
     for counts in two["exchanged"]:
         assert counts == {"Keras": 1, "Augments": 1, "Clips": 2}
+
+
+def test_steps_that_run_at_once_compile_nothing_again(two):
+    for first, second in two["compiled_at_once"]:
+        assert first and not second
 
 
 def test_moving_statistics_are_the_same_on_all_workers(two):

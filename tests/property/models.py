@@ -1,8 +1,9 @@
 """Small models with data, and training steps, that the cases choose from."""
 
+import importlib
+
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import layers, ops
 
 _WORDS, LENGTH = 7, 4
@@ -88,37 +89,11 @@ MODELS = {
 }
 
 
-class OwnStep(keras.Model):
-    """A training step of one's own."""
-
-    def loss_of(self, x, y):
-        raise NotImplementedError
-
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = self.loss_of(x, y)
-            loss += sum(tf.cast(penalty, loss.dtype) for penalty in self.losses)
-            scaled = self.optimizer.scale_loss(loss)
-        variables = self.trainable_variables
-        self.optimizer.apply(tape.gradient(scaled, variables), variables)
-        return {"step_loss": loss}
-
-
-class MeanStep(OwnStep):
-    def loss_of(self, x, y):
-        return tf.reduce_mean(tf.abs(tf.cast(self(x, training=True), y.dtype) - y))
-
-
-class ObjectStep(OwnStep):
-    def loss_of(self, x, y):
-        return keras.losses.MeanSquaredError()(y, self(x, training=True))
-
-
 class ComputeLoss(keras.Model):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         penalties = sum(ops.cast(penalty, y.dtype) for penalty in self.losses)
         return ops.mean(ops.square(ops.cast(y_pred, y.dtype) - y)) + penalties
 
 
-STEPS = {"mean": MeanStep, "object": ObjectStep, "compute_loss": ComputeLoss}
+_OWN = importlib.import_module(f"tests.property.own_steps_of_{keras.backend.backend()}")
+STEPS = {"mean": _OWN.MeanStep, "object": _OWN.ObjectStep, "compute_loss": ComputeLoss}

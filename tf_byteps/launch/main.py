@@ -147,9 +147,10 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
         if not options.quiet:
             job.say(headline(counted(plan.workers, "worker"), plan, launcher))
         backend = launcher.environment.get("KERAS_BACKEND", "tensorflow")
-        if backend != "tensorflow":
+        if backend not in ("tensorflow", "jax"):
             job.say(
-                f"WARNING KERAS_BACKEND is {backend}, but tf_byteps trains with tensorflow only"
+                f"WARNING KERAS_BACKEND is {backend}, but tf_byteps trains with tensorflow or jax "
+                "only"
             )
         if plan.needs_scheduler:
             task = plan.scheduler_task(address, job.report_descriptor, stays=True)

@@ -9,10 +9,12 @@ import collections
 import contextlib
 import dataclasses
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import numpy as np
 
 from tf_byteps import runtime
@@ -21,7 +23,10 @@ from tf_byteps.strategy.jax import batches
 
 _local = threading.local()
 # A function that is jitted by itself, and called by steps, is traced in each: rows are static.
+# Steps that run at once share what was traced, or each would compile all of `jax.numpy` again.
 _traced_step = jax.make_user_context(None)
+# Model -> by what such steps have in common: `Step.at_origin`, which tracing finds.
+_at_origin: weakref.WeakKeyDictionary[Any, dict[Any, set[int]]] = weakref.WeakKeyDictionary()
 
 
 class Spread(NamedTuple):
@@ -89,10 +94,16 @@ def current() -> Step | None:
 
 
 @contextlib.contextmanager
-def _tracing(step: Step) -> Iterator[None]:
+def _tracing(step: Step, is_at_once: bool) -> Iterator[None]:
+    key: Any = step
+    if is_at_once:
+        numbers = (step.rows, step.all_rows, step.is_training, runtime.size(), runtime.rank())
+        key = (weakref.ref(step.model), *numbers)
+        known = _at_origin.setdefault(step.model, {})
+        step.at_origin = known.setdefault(numbers, step.at_origin)
     outer, _local.step = current(), step
     try:
-        with _traced_step(step):
+        with _traced_step(key):
             yield
     finally:
         _local.step = outer
@@ -132,7 +143,9 @@ def traced(model: Any, step: Callable[..., Any], is_training: bool) -> Callable[
         if not isinstance(data, Marked):
             return step(state, data)
         every, own, _ = data.rows.shape
-        with _tracing(Step(model, own, every, is_training)):
+        leaves = jax.tree.leaves((state, data))
+        is_at_once = not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+        with _tracing(Step(model, own, every, is_training), is_at_once):
             logs, after = step(state, data.piece)
         return logs, after if own else _without_own_rows(model, state, after)
 
