@@ -82,7 +82,7 @@ TEST(ControlTest, TheBytesStayTheSame) {
   std::ostringstream digest;
   for (const int byte : Sha256(all))
     digest << std::hex << std::setw(2) << std::setfill('0') << byte;
-  EXPECT_EQ(digest.str(), "c05d6ef6388941eb0ea79f1bd9881a9ca8ad310f8ecb9b6e8c5e88d14ee04b6b");
+  EXPECT_EQ(digest.str(), "7fe00cb601bdd33f41905fba2656cf963ddd5339c6e804b96599e632e52aee2a");
 }
 
 TEST(ControlTest, FieldsArriveWhereTheyBelong) {
