@@ -74,7 +74,7 @@ class QuorumFragment(Fragment):
         self._has_round = attendance.rows > 0
         if not self._has_round:  # nobody has done anything
             return attendance
-        is_in = attendance.has(runtime.rank())
+        self.has_contributed = is_in = attendance.has(runtime.rank())
         counts = (tf.constant(rows, tf.float64), tf.constant(attendance.rows, tf.float64))
         self._moved, shares, carried = self._weigh_all(self._global, *counts, self._carried)
         self._start(shares, attendance, is_in)

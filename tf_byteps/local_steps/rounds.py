@@ -148,7 +148,8 @@ class Rounds:
         self.divergence, relative = ended
         begun, now = self._fragments[fragment].begun, _engine.wall_nanos()
         step_counters.end_round(fragment, begun, now, float(relative))
-        self._growth.note(fragment, float(relative))
+        if self._fragments[fragment].has_contributed:  # else its own change is no part of it
+            self._growth.note(fragment, float(relative))
         self._are_common[fragment] = self._settings.delay == 0 and own_share == 0
         self.count += 1
 
@@ -173,6 +174,7 @@ class Fragment:
         self._rows, self._settings = rows, settings
         self.steps = 0  # since its last round began
         self.begun = 0  # when, in ns since 1970
+        self.has_contributed = True  # to its last round
         self._bytes = sum(each.shape.num_elements() * each.dtype.size for each in variables)
         self._first, self._state = indices[0], state
         self._round = np.isin(np.arange(state.rounds.shape[0]), indices).astype(np.int64)
