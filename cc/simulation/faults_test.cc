@@ -20,8 +20,8 @@ namespace {
 // name that was used again while the log still had its earlier round (1558, 2398, 4463), a round
 // that was given up and hid the one before from a server's successor (5458). In 3784 credit was
 // looked at while a link was frozen.
-constexpr uint64_t kSeedsThatFailed[] = {734,  796,  4525, 1352, 2244, 403,
-                                         1243, 1558, 2258, 2398, 3784, 4463, 5458};
+constexpr uint64_t kSeedsThatFailed[] = {734,  796,  4525, 1352, 2244, 403, 1243,
+                                         1558, 2258, 2398, 3784, 4463, 5458};
 
 TEST(FaultsTest, NoSeedBreaksAJob) {
   if (!kCanSimulate) GTEST_SKIP() << "not with a sanitizer";
