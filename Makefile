@@ -115,7 +115,7 @@ valgrind: build/packages.stamp  ## Runs whole jobs under valgrind: nothing is lo
 soak: build  ## Trains for 30 minutes (SOAK_MINUTES) with 3 workers and 2 servers and looks at their memory.
 	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) --write build/soak
 
-nightly: fuzz test-long test-faults test-property soak sanitize valgrind  ## All that takes long and should run every night (more than an hour).
+nightly: fuzz test-extended test-long test-faults test-property soak sanitize valgrind  ## All that takes long and should run every night (more than an hour).
 	$(BIN)/python -m tests.access.hostile --seconds 200 --rate 50
 
 bench: build  ## Measures speed against the optimum and the peers (under 30 minutes; emulated hosts need root).

@@ -68,7 +68,7 @@ TEST(TurnsTest, ARoundIsGivenUpAfterThoseThatWait) {
   turns.Add(second);
   ASSERT_TRUE(turns.Begin());
   EXPECT_EQ(turns.Next().value().tensor, first);
-  // Which may still be on its way to the worker.
+  // A thread may still be handing it to the worker.
   EXPECT_TRUE(turns.AddGivenUp("a", "refused again"));
   const Turn given_up = turns.Next().value();
   EXPECT_EQ(given_up.tensor, nullptr);
