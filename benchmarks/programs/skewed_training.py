@@ -42,13 +42,13 @@ def train(is_sorted, local_steps, outer, steps, seed):
     model.build([None, x.shape[1]])
     applied = keras.optimizers.SGD(0.05, momentum=0.9)
     weights = model.trainable_variables
-    loss_of = keras.losses.SparseCategoricalCrossentropy()
+    loss_of = tf.keras.losses.sparse_categorical_crossentropy
     name = f"{is_sorted} {local_steps} {outer} {seed}"
 
     @tf.function(autograph=False)
     def step(images, labels):
         with tf.GradientTape() as tape:
-            loss = loss_of(labels, model(images, training=True))
+            loss = tf.reduce_mean(loss_of(labels, model(images, training=True)))
         gradients = tape.gradient(loss, [weight.value for weight in weights])
         if not local_steps:
             gradients = tf_byteps.push_pull(gradients, op="average", name=name)
