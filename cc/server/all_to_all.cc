@@ -26,11 +26,8 @@ class AllToAll : public Aggregation {
 
   Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
-    std::unique_ptr<Buffer> buffer;
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(payload.bytes, held_, &buffer));
-    contributions_[worker] = {std::move(buffer), static_cast<int64_t>(payload.rows)};
-    *sink = std::make_shared<WholeSink>(contributions_[worker].payload);
-    return OkStatus();
+    contributions_[worker].rows = static_cast<int64_t>(payload.rows);
+    return NewWholeSink(payload.bytes, held_, &contributions_[worker].payload, sink);
   }
 
   // The number of bytes has been checked; what the splits say of them is known only now.

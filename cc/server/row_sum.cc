@@ -32,11 +32,7 @@ class RowSum : public Aggregation {
 
   Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
-    std::unique_ptr<Buffer> buffer;
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(payload.bytes, held_, &buffer));
-    contributions_[worker].payload = std::move(buffer);
-    *sink = std::make_shared<WholeSink>(contributions_[worker].payload);
-    return OkStatus();
+    return NewWholeSink(payload.bytes, held_, &contributions_[worker].payload, sink);
   }
 
   // The header has said how many bytes there are; what the indices are is known only now.

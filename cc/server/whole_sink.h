@@ -24,6 +24,16 @@ class WholeSink : public PayloadSink {
   uint64_t filled_ = 0;
 };
 
+// Makes a buffer of so many bytes, and the sink of a payload that fills it.
+inline Status NewWholeSink(uint64_t bytes, const HeldBytes& held, std::shared_ptr<Buffer>* buffer,
+                           std::shared_ptr<PayloadSink>* sink) {
+  std::unique_ptr<Buffer> made;
+  BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes, held, &made));
+  *buffer = std::move(made);
+  *sink = std::make_shared<WholeSink>(*buffer);
+  return OkStatus();
+}
+
 }  // namespace byteps
 
 #endif  // TF_BYTEPS_CC_SERVER_WHOLE_SINK_H_
