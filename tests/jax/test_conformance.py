@@ -7,15 +7,11 @@ from tests import side_by_side
 from tests.cluster import run_workers
 from tests.conformance import running
 from tests.conformance.sides import SINGLE, STRATEGY
+from tests.jax import choosing
 from tests.selection import asked
 
 pytest.importorskip("jax", reason="Keras on JAX needs jax")
 
-_ENVIRONMENT = {
-    "KERAS_BACKEND": "jax",
-    "JAX_PLATFORMS": "cpu",
-    "BYTEPS_OPERATION_TIMEOUT": "240",
-}
 _GROUP_SECONDS = 1500
 
 # In `make test`; the others are in make test-long.
@@ -81,17 +77,8 @@ def _all_rows():
 
 
 def _parameters():
-    return [
-        pytest.param(
-            name,
-            workers,
-            id=f"{name}-{workers}",
-            marks=() if name in _QUICK and workers == 2 else pytest.mark.long,
-        )
-        for name in _all_rows()
-        for workers in (2, 3)
-        if name not in _WITHOUT and (workers == 2 or name in _WITH_THREE_WORKERS)
-    ]
+    names = [name for name in _all_rows() if name not in _WITHOUT]
+    return choosing.on_two_and_three_workers(names, _QUICK, _WITH_THREE_WORKERS)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +96,7 @@ def results(request, tmp_path_factory):
                 workers=max(workers, 1),
                 servers=1 if workers else 0,
                 timeout=_GROUP_SECONDS,
-                env=_ENVIRONMENT,
+                env=choosing.ENVIRONMENT,
                 args=(STRATEGY if workers else SINGLE, folder, sorted(names)),
             )
         return groups[workers]

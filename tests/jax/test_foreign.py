@@ -3,16 +3,9 @@
 import pytest
 
 from tests.foreign import comparing, on_jax, running
+from tests.jax import choosing
 
 pytest.importorskip("jax", reason="Keras on JAX needs jax")
-
-# As the programs' dtype asks for; without it JAX makes float32 of float64.
-_ENVIRONMENT = {
-    "KERAS_BACKEND": "jax",
-    "JAX_PLATFORMS": "cpu",
-    "JAX_ENABLE_X64": "1",
-    "BYTEPS_OPERATION_TIMEOUT": "240",
-}
 
 # In `make test`; the others are in `make test-long`.
 _QUICK = (
@@ -35,22 +28,13 @@ _WITH_THREE_WORKERS = (
 
 
 def _parameters():
-    return [
-        pytest.param(
-            name,
-            workers,
-            id=f"{name}-{workers}",
-            marks=() if name in _QUICK and workers == 2 else pytest.mark.long,
-        )
-        for name in running.all_programs()
-        for workers in (2, 3)
-        if name not in on_jax.WITHOUT and (workers == 2 or name in _WITH_THREE_WORKERS)
-    ]
+    names = [name for name in running.all_programs() if name not in on_jax.WITHOUT]
+    return choosing.on_two_and_three_workers(names, _QUICK, _WITH_THREE_WORKERS)
 
 
 @pytest.fixture(scope="module")
 def results(request, tmp_path_factory):
-    return comparing.results_of(request, test_program, tmp_path_factory, _ENVIRONMENT)
+    return comparing.results_of(request, test_program, tmp_path_factory, choosing.IN_FLOAT64)
 
 
 @pytest.mark.time_limit(2 * comparing.GROUP_SECONDS)

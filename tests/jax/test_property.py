@@ -11,17 +11,11 @@ import pytest
 
 from tests.cluster import run_workers
 from tests.foreign import on_jax, running as programs
+from tests.jax import choosing
 from tests.property import cases, comparing, running, steps
 
 pytest.importorskip("jax", reason="Keras on JAX needs jax")
 
-# As the cases' dtype asks for; without it JAX makes float32 of float64.
-_ENVIRONMENT = {
-    "KERAS_BACKEND": "jax",
-    "JAX_PLATFORMS": "cpu",
-    "JAX_ENABLE_X64": "1",
-    "BYTEPS_OPERATION_TIMEOUT": "240",
-}
 _SEEDS = range(int(os.environ.get("PROPERTY_SEEDS", "28")))
 _QUICK_SEEDS = (1, 2, 3, 5)  # in `make test`
 _QUICK_STEPS = (1, 2, 4)
@@ -37,7 +31,7 @@ def results(request, tmp_path_factory):
         return False  # by `gpu_in_sight`: on JAX Keras compiles everywhere
 
     return comparing.results_of(
-        request, test_seed, tmp_path_factory, running.run_seeds, is_compiled, _ENVIRONMENT
+        request, test_seed, tmp_path_factory, running.run_seeds, is_compiled, choosing.IN_FLOAT64
     )
 
 
@@ -50,7 +44,7 @@ def test_seed(results, seed):
 @pytest.fixture(scope="module")
 def step_results(request, tmp_path_factory):
     return comparing.results_of(
-        request, test_step, tmp_path_factory, running.run_steps, _mode, _ENVIRONMENT
+        request, test_step, tmp_path_factory, running.run_steps, _mode, choosing.IN_FLOAT64
     )
 
 
@@ -85,7 +79,7 @@ def test_what_counts_each_occurrence_is_refused():
         running.refusals,
         workers=1,
         timeout=comparing.GROUP_SECONDS,
-        env=_ENVIRONMENT,
+        env=choosing.IN_FLOAT64,
         args=(asking,),
     )
     assert len(sentences) == len(asking)
