@@ -55,13 +55,12 @@ def others_wait():
 
 
 def refused():
-    """Backup workers in a deterministic job, and of what is not an average."""
+    """Backup workers in a deterministic job, and of what is not a sum or an average."""
     tf_byteps.init()
     messages = []
-    for average in (True, False):
-        handle = _engine.exchange(
-            np.ones(2, np.float32), name=f"t{average}", average=average, backup_workers=1
-        )
+    for given in ({"average": True}, {"kind": "sum"}, {"kind": "max"}, {"kind": "gather"}):
+        name = "-".join(map(str, given.values()))
+        handle = _engine.exchange(np.ones(2, np.float32), name=name, backup_workers=1, **given)
         try:
             handle.wait(30)
         except _engine.EngineError as error:

@@ -1,7 +1,5 @@
 """bpslaunch on this machine: places, variables, output, and wrong use."""
 
-import os
-import pty
 import re
 import signal
 import subprocess
@@ -11,6 +9,7 @@ import pytest
 
 import tf_byteps
 from tests.cluster import ROOT, clean_environment, free_port
+from tests.terminals import shown_on_a_terminal
 from tf_byteps.launch.hosts import address_for
 
 
@@ -268,25 +267,9 @@ def test_a_scheduler_that_cannot_start(launch):
 
 
 def test_prefixes_are_coloured_on_a_terminal():
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLUMNS="80")
-        os.environ.pop("NO_COLOR", None)
-        os.execv(
-            sys.executable, [sys.executable, "-m", "tf_byteps.launch", "-np", "1", "echo", "hi"]
-        )
-    output = b""
-    while True:
-        try:
-            data = os.read(terminal, 1000)
-        except OSError:  # the terminal's other end is closed
-            break
-        if not data:
-            break
-        output += data
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert b"\x1b[" in output and b"[worker 0]" in output and b"hi" in output
+    launch = [sys.executable, "-m", "tf_byteps.launch", "-np", "1", "echo", "hi"]
+    output = shown_on_a_terminal("env", "-u", "NO_COLOR", *launch, TERM="xterm-256color")
+    assert "\x1b[" in output and "[worker 0]" in output and "hi" in output
 
 
 def test_nobody_reads_the_output():

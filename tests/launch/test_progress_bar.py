@@ -1,17 +1,13 @@
 """Lines that a process writes again and again, above all Keras's progress bar."""
 
-import fcntl
-import os
-import pty
-import struct
 import subprocess
 import sys
-import termios
 
 import pytest
 
 from tests.cluster import ROOT, clean_environment
 from tests.selection import some_long
+from tests.terminals import shown_on_a_terminal
 
 _TRAINING = [sys.executable, "-m", "tests.launch.bar_training"]
 
@@ -81,21 +77,7 @@ def test_the_report_of_a_failure_has_a_bar_once(launch):
 def _on_a_terminal(*arguments, columns=80, code=0):
     """What bpslaunch sends to a terminal of this width."""
     command = [sys.executable, "-m", "tf_byteps.launch", *arguments]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
-        os.chdir(ROOT)
-        os.execve(command[0], command, clean_environment(NO_COLOR="1", TERM="xterm"))
-    shown = b""
-    try:
-        while data := os.read(terminal, 1 << 16):
-            shown += data
-    except OSError:  # the other end is closed
-        pass
-    finally:
-        os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
-    return shown.decode()
+    return shown_on_a_terminal(*command, columns=columns, code=code, NO_COLOR="1", TERM="xterm")
 
 
 def test_a_terminal():

@@ -1,10 +1,9 @@
 """How far a build is stands on the terminal, although pip keeps what the build prints."""
 
-import os
 import pathlib
-import pty
-import subprocess
 import sys
+
+from tests.terminals import shown_on_a_terminal
 
 _TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 _BAZEL = r"""
@@ -24,24 +23,10 @@ sys.exit(build_progress.run(command, ".", {"PATH": "/bin:/usr/bin"}))
 
 def test_progress_goes_to_the_terminal_behind_pip(tmp_path):
     (tmp_path / "bazel.sh").write_text(_BAZEL)
-    child, terminal = pty.fork()
-    if child == 0:  # its terminal is the new one; its standard error is a file, as under pip
-        os.chdir(tmp_path)
-        with open("kept", "wb") as kept:
-            done = subprocess.run([sys.executable, "-c", _RUN, str(_TOOLS)], stderr=kept)
-        os._exit(done.returncode)
-    shown = b""
-    while True:
-        try:
-            data = os.read(terminal, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not data:
-            break
-        shown += data
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-    lines = [line for line in shown.decode().splitlines() if line]
+    # Its terminal is its own; its standard error is a file, as under pip.
+    command = ["sh", "-c", 'exec "$@" 2> kept', "sh", sys.executable, "-c", _RUN, str(_TOOLS)]
+    shown = shown_on_a_terminal(*command, code=3, cwd=tmp_path)
+    lines = [line for line in shown.splitlines() if line]
     counts = [1, 300, 600, 1200]
     assert lines == [f"tf_byteps: {n} of 1200 files and links are built" for n in counts]
     kept = (tmp_path / "kept").read_text()
