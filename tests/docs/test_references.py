@@ -164,7 +164,9 @@ def _is_python(words):
 
 
 def _is_installed(words):
-    return shutil.which(words[0]) or (_ROOT / words[0]).exists()
+    # `make test-cc` builds the C++ tests, each from a source of its name.
+    source = words[0].removeprefix("build/bazel-bin/") + ".cc"
+    return shutil.which(words[0]) or (_ROOT / words[0]).exists() or (_ROOT / source).exists()
 
 
 def _is_bpstop(words):

@@ -17,6 +17,9 @@ _OTHERS = ["one_output_gradient", "biases", "another_order", "gradients_of_gradi
 _AT_THE_END = ["clipped", "derived_names", "one_name_twice", "small_and_tables"]
 _PROGRAM = pathlib.Path(__file__).with_name("start_programs.py")
 _NUMBERS = ["dense", "own_step", "compressed", "convolutions"]
+# On some CPUs XLA adds up the gradient of a convolution's bias in another order, depending on what
+# it is fused with. Each of the two programs gives the same numbers each time.
+_ROUNDED = ["convolutions"]
 _WITHOUT_ROWS = 'order={"rows": 0}'
 
 # One group of processes serves many tests: the first of them waits for it.
@@ -33,7 +36,10 @@ def test_the_numbers_are_those_of_exchanges_that_start_at_the_end(group, name):
     for (history, weights), (history_at_end, weights_at_end) in group[name]:
         assert history == history_at_end
         for one, other in zip(weights, weights_at_end, strict=True):
-            np.testing.assert_array_equal(one, other)
+            if name in _ROUNDED:
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-8)
+            else:
+                np.testing.assert_array_equal(one, other)
 
 
 def _layers_of(starts):
