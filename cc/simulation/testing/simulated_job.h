@@ -2,7 +2,8 @@
 // workers exchange, when, and what breaks meanwhile is drawn from one seed.
 //
 // Checked are, after every 16 events: nobody's credit is negative; always: no mutex is locked
-// twice; of each exchange: what its program checks (round_program.h, store_program.h), and that its
+// twice; of each exchange: what its program checks (round_program.h, store_program.h,
+// quorum_program.h), and that its
 // result stays as it is; in the end: all credit has come back, and all processes have ended.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
@@ -21,6 +22,7 @@
 #include "cc/server/server.h"
 #include "cc/simulation/testing/drawn_job.h"
 #include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/quorum_program.h"
 #include "cc/simulation/testing/round_program.h"
 #include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulated_network.h"
@@ -34,6 +36,7 @@ namespace byteps {
 enum class Programs {
   kRounds,  // sums, broadcasts, gathers, alltoalls
   kStores,  // asynchronous stores (store_program.h)
+  kQuorum,  // rounds that end when a quorum has come (quorum_program.h)
 };
 
 class SimulatedJob {
@@ -80,12 +83,7 @@ class SimulatedJob {
   void RunJob() {
     drawn_.emplace(seed_, has_gpus_, &schedule_);
     job_ = drawn_->job;
-    if (programs_ == Programs::kStores) {
-      job_.options.deterministic = false;
-      stores_.emplace(&schedule_, job_.num_workers(), job_.num_servers() == 1);
-    } else {
-      rounds_.emplace(&*drawn_, &schedule_, &may_fail_, &outcome_);
-    }
+    MakeProgram();
     schedule_.After(kLongestNanos, [this] { Expect(has_ended_, "the job does not end"); });
     coordinator_ = std::make_unique<Coordinator>(job_.options, NewVan("coordinator"));
     ExpectOk(coordinator_->Listen("", 0), "listen");
@@ -125,9 +123,23 @@ class SimulatedJob {
 
   // ---- programs
 
+  void MakeProgram() {
+    if (programs_ == Programs::kRounds) {
+      rounds_.emplace(&*drawn_, &schedule_, &may_fail_, &outcome_);
+      return;
+    }
+    job_.options.deterministic = false;
+    if (programs_ == Programs::kStores)
+      stores_.emplace(&schedule_, job_.num_workers(), job_.num_servers() == 1);
+    else
+      quorum_.emplace(&schedule_, job_.num_workers(), &outcome_);
+  }
+
   void RunProgram(WorkerProcess* process, int rank) {
     if (stores_.has_value())
       RunStores(process, rank);
+    else if (quorum_.has_value())
+      Expect(quorum_->Run(process->worker.get(), rank) || may_fail_, quorum_->failure());
     else
       rounds_->Run(process, rank);
     process->has_ended = true;
@@ -322,8 +334,9 @@ class SimulatedJob {
   SimulationOutcome outcome_;
   JobDescription job_;
   std::optional<DrawnJob> drawn_;
-  std::optional<RoundProgram> rounds_;  // kRounds
-  std::optional<StoreProgram> stores_;  // kStores
+  std::optional<RoundProgram> rounds_;   // kRounds
+  std::optional<StoreProgram> stores_;   // kStores
+  std::optional<QuorumProgram> quorum_;  // kQuorum
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<ServerProcess> servers_;  // all that there were
   std::vector<size_t> current_;         // by rank, of these
