@@ -208,10 +208,12 @@ class SimulatedJob {
   std::string DrawWorker() { return workers_[Draw(workers_.size() - 1)]->name; }
 
   void DrawFaults() {
-    // With a server that has answered some of the workers the others' rows of an alltoall are lost.
-    const bool needs_servers =
-        std::any_of(drawn_->tensors.begin(), drawn_->tensors.end(),
-                    [](const auto& tensor) { return tensor.kind == ExchangeKind::kAllToAll; });
+    // With a server that has answered some of the workers the others' rows of an alltoall are lost,
+    // and results that those who are behind have yet to get.
+    const bool needs_servers = std::any_of(
+        drawn_->tensors.begin(), drawn_->tensors.end(), [](const DrawnJob::Tensor& tensor) {
+          return tensor.kind == ExchangeKind::kAllToAll || tensor.backup_workers > 0;
+        });
     size_t may_die = needs_servers ? 0 : job_.num_servers() - 1;
     const int64_t within = static_cast<int64_t>(1 + Draw(3)) *
                            (drawn_->pause_ns + 4 * kMillisecond) * drawn_->rounds / 2;
