@@ -48,6 +48,20 @@ struct DrawnJob {
                               static_cast<int>(tensor.name.back()));
   }
 
+  // Of one round of all tensors.
+  uint64_t ResultBytes() const {
+    uint64_t bytes = 0;
+    for (const Tensor& tensor : tensors) {
+      const bool is_of_all = tensor.kind == ExchangeKind::kGather ||
+                             tensor.kind == ExchangeKind::kAllToAll ||
+                             tensor.kind == ExchangeKind::kRowSum;
+      const int64_t elements =
+          is_of_all ? job.num_workers() * (tensor.elements + job.num_workers()) : tensor.elements;
+      bytes += elements * (tensor.dtype == DType::kFloat32 ? sizeof(float) : sizeof(int64_t));
+    }
+    return bytes;
+  }
+
   // Which row of a sum of rows a worker's row is. Some are of several workers.
   static int64_t RowIndex(int rank, int64_t row) { return row * (rank + 1); }
 

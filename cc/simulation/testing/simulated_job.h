@@ -1,10 +1,10 @@
 // SimulatedJob: a coordinator, servers and workers, the real ones, in a simulated network. What the
 // workers exchange, when, and what breaks meanwhile is drawn from one seed.
 //
-// Checked are, after every 16 events: nobody's credit is negative; always: no mutex is locked
-// twice; of each exchange: what its program checks (round_program.h, store_program.h,
-// quorum_program.h), and that its
-// result stays as it is; in the end: all credit has come back, and all processes have ended.
+// Checked are, after every 16 events: nobody's credit is negative, and no server holds more memory
+// than its tensors need; always: no mutex is locked twice; of each exchange: what its program
+// checks (round_program.h, store_program.h, quorum_program.h), and that its result stays as it is;
+// in the end: all credit has come back, and all processes have ended.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
 
@@ -169,6 +169,7 @@ class SimulatedJob {
 
   void LookAtWorkers() {
     if (++looks_ % 16 != 0) return;
+    LookAtServers();
     constexpr uint64_t kNegative = uint64_t{1} << 40;
     for (const auto& process : workers_) {
       const WorkerCounters counters = process->worker->counters();
@@ -178,6 +179,21 @@ class SimulatedJob {
       if (!is_negative && counters.in_flight_bytes >= network_.PushedBytes(process->name)) continue;
       schedule_.After(0, [this, name = process->name] {
         schedule_.Fail(name + " has been given back more credit than it had");
+      });
+    }
+  }
+
+  // In rank order a server has all contributions of a round, and again those of one that has failed
+  // while they arrive; the sum; and the result before, which is still being sent.
+  void LookAtServers() {
+    if (programs_ != Programs::kRounds) return;
+    const uint64_t most = (2 * job_.num_workers() + 2) * drawn_->ResultBytes();
+    for (const ServerProcess& process : servers_) {
+      const uint64_t bytes = process.server->counters().accumulator_bytes;
+      if (bytes <= most) continue;
+      schedule_.After(0, [this, name = process.name, bytes, most] {
+        schedule_.Fail(name + " holds " + std::to_string(bytes) + " bytes of rounds; " +
+                       std::to_string(most) + " are enough for all tensors");
       });
     }
   }
