@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -363,31 +362,6 @@ class SimulatedJob {
   bool may_fail_ = false;
   bool has_ended_ = false;
 };
-
-// After a failure, what the job was at work with stays in memory.
-inline SimulationOutcome Simulate(uint64_t seed,
-                                  const std::function<void(SimulatedNetwork*)>& plant = nullptr,
-                                  bool keeps_log = false, Programs programs = Programs::kRounds) {
-  auto job = std::make_unique<SimulatedJob>(seed, plant, keeps_log, programs);
-  SimulationOutcome outcome = job->Run();
-  if (!outcome.failure.empty()) {
-    (void)job.release();
-    SetSchedule(nullptr);
-  }
-  return outcome;
-}
-
-// What there is to say of a seed that failed: the end of its log, from a second run.
-inline std::string Replay(uint64_t seed,
-                          const std::function<void(SimulatedNetwork*)>& plant = nullptr,
-                          size_t lines = 200, Programs programs = Programs::kRounds) {
-  const SimulationOutcome outcome = Simulate(seed, plant, /*keeps_log=*/true, programs);
-  std::string text =
-      "BYTEPS_SIMULATION_SEED=" + std::to_string(seed) + ": " + outcome.failure + "\n";
-  const size_t first = outcome.log.size() > lines ? outcome.log.size() - lines : 0;
-  for (size_t i = first; i < outcome.log.size(); ++i) text += outcome.log[i] + "\n";
-  return text;
-}
 
 }  // namespace byteps
 
