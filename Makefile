@@ -14,6 +14,7 @@ TENSORFLOW ?= 2.20
 KERAS ?= 3.12.0 3.15.1
 WHEEL_PYTHONS ?= 3.11 3.12 3.13
 PROPERTY_SEEDS ?= 200
+SIMULATION_SEEDS ?= 10000
 CONTAINER_PYTHON ?= 3.11
 
 # Written last of the libraries; they are built again when one of these is newer.
@@ -21,7 +22,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-extended test-long test-faults test-elastic test-property test-all test-slurm test-ray test-optional test-rdma test-containers test-pythons test-tensorflow test-keras ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
+.PHONY: help build demo test test-cc test-python test-extended test-long test-faults test-elastic test-property test-all test-slurm test-ray test-optional test-rdma test-containers test-pythons test-tensorflow test-keras ptx wheels containers sanitize fuzz valgrind simulation soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -112,10 +113,18 @@ fuzz: build/packages.stamp  ## Fuzzes what comes from the network for 10 minutes
 valgrind: build/packages.stamp  ## Runs whole jobs under valgrind: nothing is lost at their end.
 	tools/valgrind.sh $(BAZEL)
 
+# Any number of processes may run others: docs/states.md.
+simulation: build/packages.stamp  ## Breaks 10,000 simulated jobs of each kind at random (SIMULATION_SEEDS; about 10 minutes of one core).
+	$(BAZEL) build //cc/simulation/...
+	for test in faults stores quorum; do \
+	  BYTEPS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) \
+	    $$($(BAZEL) info bazel-bin)/cc/simulation/$${test}_test --gtest_filter='*NoSeed*' || exit 1; \
+	done
+
 soak: build  ## Trains for 30 minutes (SOAK_MINUTES) with 3 workers and 2 servers and looks at their memory.
 	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) --write build/soak
 
-nightly: fuzz test-extended test-long test-faults test-property soak sanitize valgrind  ## All that takes long and should run every night (more than an hour).
+nightly: fuzz simulation test-extended test-long test-faults test-property soak sanitize valgrind  ## All that takes long and should run every night (more than an hour).
 	$(BIN)/python -m tests.access.hostile --seconds 200 --rate 50
 
 bench: build  ## Measures speed against the optimum and the peers (under 30 minutes; emulated hosts need root).

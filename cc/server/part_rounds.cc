@@ -71,9 +71,9 @@ void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t roun
   });
 }
 
-void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
+void PartRounds::GoOnFrom(const PartsMoved::Part& agreed) {
   MutexLock lock(mutex_);
-  state_.GoOnFrom(next_round, result_from);
+  state_.GoOnFrom(agreed);
 }
 
 Status PartRounds::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {

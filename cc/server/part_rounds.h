@@ -31,7 +31,7 @@ class PartRounds : public ServedPart {
                 std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) override;
   void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
                 std::vector<Reply>* replies) override;
-  void GoOnFrom(uint64_t next_round, int32_t result_from) override;
+  void GoOnFrom(const PartsMoved::Part& agreed) override;
   Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) override;
   void EndResult(Push* push, std::vector<Reply>* replies) override;
   void OnResultsHeld(uint64_t next_round) override;

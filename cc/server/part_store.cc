@@ -252,12 +252,12 @@ void PartStore::Withdraw(int32_t rank, const TableEntry& entry, uint64_t round,
   AnswerWaiting(replies);
 }
 
-void PartStore::GoOnFrom(uint64_t next_round, int32_t result_from) {
+void PartStore::GoOnFrom(const PartsMoved::Part& agreed) {
   MutexLock lock(mutex_);
-  if (next_round == 0) return;
-  inherited_version_ = next_round;
-  inherited_from_ = result_from;
-  if (result_from < 0) clocks_.Lose(next_round);
+  if (agreed.next_round == 0) return;
+  inherited_version_ = agreed.next_round;
+  inherited_from_ = agreed.result_from;
+  if (agreed.result_from < 0) clocks_.Lose(agreed.next_round);
 }
 
 Status PartStore::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {

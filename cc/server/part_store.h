@@ -45,8 +45,8 @@ class PartStore : public ServedPart {
   // Nobody waits for the worker until it pushes again.
   void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
                 std::vector<Reply>* replies) override;
-  // `next_round`: the newest version that a worker has; 0: none.
-  void GoOnFrom(uint64_t next_round, int32_t result_from) override;
+  // `agreed.next_round`: the newest version that a worker has; 0: none.
+  void GoOnFrom(const PartsMoved::Part& agreed) override;
   Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) override;
   void EndResult(Push* push, std::vector<Reply>* replies) override;
   void OnResultsHeld(uint64_t next_round) override { (void)next_round; }

@@ -58,11 +58,10 @@ class ServedPart {
   virtual void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round,
                         const Status& status, std::vector<Reply>* replies) = 0;
 
-  // The server that had the part is lost. Round `next_round` is the first that has no result; that
-  // of the one before will come from worker `result_from`, for others; -1: nobody has it, or nobody
-  // lacks it.
-  virtual void GoOnFrom(uint64_t next_round, int32_t result_from) = 0;
-  // That result arrives. An error means that the worker broke the protocol.
+  // The server that had the part is lost. The workers have said how far they are, and who of them
+  // will send results that others lack.
+  virtual void GoOnFrom(const PartsMoved::Part& agreed) = 0;
+  // Such a result arrives. An error means that the worker broke the protocol.
   virtual Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) = 0;
   virtual void EndResult(Push* push, std::vector<Reply>* replies) = 0;
 

@@ -69,7 +69,7 @@ void ServedTensors::GoOnWith(const PartsMoved& moved) {
     const auto tensor = tensors_.find(part.key);
     if (came_here.count({part.key, part.part}) == 0 || tensor == tensors_.end()) continue;
     const std::shared_ptr<ServedPart> rounds = tensor->second->FindPart(part.part);
-    if (rounds != nullptr) rounds->GoOnFrom(part.next_round, part.result_from);
+    if (rounds != nullptr) rounds->GoOnFrom(part);
   }
 }
 

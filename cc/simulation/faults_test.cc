@@ -37,6 +37,8 @@ TEST(FaultsTest, NoSeedBreaksAJob) {
   EXPECT_GT(all.gpu_exchanges, 1000u);
   EXPECT_GT(all.lost_gpu_workers, 3u);
   EXPECT_GT(all.row_sums, 100u);
+  EXPECT_GT(all.coded_sums, 100u);
+  EXPECT_GT(all.backup_averages, 50u);
 }
 
 TEST(FaultsTest, SeedsThatFailedDoSoNoMore) {

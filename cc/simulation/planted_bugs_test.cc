@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cc/base/logging.h"
-#include "cc/simulation/testing/simulated_job.h"
+#include "cc/simulation/testing/seeds.h"
 #include "cc/staging/local_messages.h"
 
 namespace byteps {

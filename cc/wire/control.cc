@@ -179,7 +179,7 @@ void Fields(Archive& archive, typename Archive::template Of<ServerLost>& message
 
 template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<PartsHeld::Part>& message) {
-  archive(message.key, message.part, message.next_round, message.has_result);
+  archive(message.key, message.part, message.next_round, message.has_result, message.has_earlier);
 }
 
 template <typename Archive>
@@ -189,7 +189,7 @@ void Fields(Archive& archive, typename Archive::template Of<PartsHeld>& message)
 
 template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<PartsMoved::Part>& message) {
-  archive(message.key, message.part, message.next_round, message.result_from);
+  archive(message.key, message.part, message.next_round, message.result_from, message.earlier_from);
 }
 
 template <typename Archive>

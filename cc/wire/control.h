@@ -229,8 +229,9 @@ struct PartsHeld {
   struct Part {
     uint64_t key = 0;
     uint32_t part = 0;
-    uint64_t next_round = 0;  // the first one that it has no result of
-    bool has_result = false;  // it can send that of the round before to others
+    uint64_t next_round = 0;   // the first one that it has no result of
+    bool has_result = false;   // it can send that of the round before to others
+    bool has_earlier = false;  // of a quorum: that of the round before that, too
   };
   uint32_t version = 0;
   std::vector<Part> parts;
@@ -242,8 +243,9 @@ struct PartsMoved {
   struct Part {
     uint64_t key = 0;
     uint32_t part = 0;
-    uint64_t next_round = 0;   // no round before it is summed again
-    int32_t result_from = -1;  // the worker that sends the result of the round before; -1: none
+    uint64_t next_round = 0;    // no round before it is summed again
+    int32_t result_from = -1;   // the worker that sends the result of the round before; -1: none
+    int32_t earlier_from = -1;  // of a quorum: that of the round before that
   };
   uint64_t update_id = 0;
   uint32_t version = 0;

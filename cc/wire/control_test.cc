@@ -82,7 +82,7 @@ TEST(ControlTest, TheBytesStayTheSame) {
   std::ostringstream digest;
   for (const int byte : Sha256(all))
     digest << std::hex << std::setw(2) << std::setfill('0') << byte;
-  EXPECT_EQ(digest.str(), "7fe00cb601bdd33f41905fba2656cf963ddd5339c6e804b96599e632e52aee2a");
+  EXPECT_EQ(digest.str(), "d6962835bfce08a6b70bf91b32b3471c010b26955c21cdec40cba625d94e0b48");
 }
 
 TEST(ControlTest, FieldsArriveWhereTheyBelong) {

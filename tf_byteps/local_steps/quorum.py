@@ -13,7 +13,8 @@ Workers that make no more steps say so where they come. Once a quorum has, the o
 too, and each round waits for all workers: the last ones have everybody's changes.
 
 Cost beside that of `Rounds`: three numbers for each worker in each round. Memory: a copy of the
-fragment's weights on a worker whose change waits for its next round.
+fragment's weights on a worker whose change waits for its next round, and the sums of the last two
+rounds, for those who lack them when a server is lost.
 """
 
 import gc

@@ -18,7 +18,8 @@ uint32_t Failover::Begin() {
 void Failover::OnHeld(int32_t rank, const PartsHeld& held) {
   if (state_ != State::kAsking || held.version != version_ || awaited_.erase(rank) == 0) return;
   for (const PartsHeld::Part& part : held.parts)
-    standings_[{part.key, part.part}].push_back({rank, part.next_round, part.has_result});
+    standings_[{part.key, part.part}].push_back(
+        {rank, part.next_round, part.has_result, part.has_earlier});
 }
 
 void Failover::OnDeparted(int32_t rank) {
@@ -47,9 +48,11 @@ std::vector<RoundsHeld::Tensor> Failover::OnResults(int32_t rank, const ResultsH
 
 std::vector<PartsMoved::Part> Failover::Agree(const std::vector<TableEntry>& entries) const {
   std::set<std::pair<uint64_t, uint32_t>> moved;  // variants share their rounds
-  std::set<uint64_t> stores;
+  std::map<uint64_t, Lag> lags;
   for (const TableEntry& entry : entries) {
-    if (entry.tensor.kind == ExchangeKind::kStore) stores.insert(entry.key);
+    Lag& lag = lags[entry.key];
+    if (entry.tensor.kind == ExchangeKind::kStore) lag = Lag::kServer;
+    if (entry.tensor.IsQuorumSum()) lag = Lag::kTwoRounds;
     for (uint32_t part = 0; part < entry.parts.size(); ++part) {
       if (entry.parts[part].version == version_) moved.emplace(entry.key, part);
     }
@@ -58,23 +61,35 @@ std::vector<PartsMoved::Part> Failover::Agree(const std::vector<TableEntry>& ent
   for (const auto& key_and_part : moved) {
     const auto found = standings_.find(key_and_part);
     if (found == standings_.end()) continue;
-    PartsMoved::Part agreed;
+    PartsMoved::Part agreed = AgreeOn(found->second, lags[key_and_part.first]);
     agreed.key = key_and_part.first;
     agreed.part = key_and_part.second;
-    for (const Standing& standing : found->second)
-      agreed.next_round = std::max(agreed.next_round, standing.next_round);
-    // The server itself lacks what a store holds.
-    bool is_lacked = stores.count(agreed.key) > 0;
-    int32_t has_it = -1;
-    for (const Standing& standing : found->second) {
-      is_lacked = is_lacked || standing.next_round < agreed.next_round;
-      if (has_it < 0 && standing.next_round == agreed.next_round && standing.has_result)
-        has_it = standing.worker;
-    }
-    if (is_lacked) agreed.result_from = has_it;
     parts.push_back(agreed);
   }
   return parts;
+}
+
+PartsMoved::Part Failover::AgreeOn(const std::vector<Standing>& standings, Lag lag) const {
+  PartsMoved::Part agreed;
+  // Who says nothing of the part has not come to it yet, which a quorum does not wait for.
+  uint64_t slowest = standings.size() < workers_.size() ? 0 : standings[0].next_round;
+  for (const Standing& standing : standings) {
+    agreed.next_round = std::max(agreed.next_round, standing.next_round);
+    slowest = std::min(slowest, standing.next_round);
+  }
+  const bool is_lacked = lag == Lag::kServer || slowest < agreed.next_round;
+  const bool is_earlier_lacked = lag == Lag::kTwoRounds && slowest + 1 < agreed.next_round;
+  for (const Standing& standing : standings) {
+    const bool is_first = standing.next_round == agreed.next_round;
+    const bool is_second = standing.next_round + 1 == agreed.next_round;
+    if (is_lacked && agreed.result_from < 0 && is_first && standing.has_result)
+      agreed.result_from = standing.worker;
+    const bool has_earlier =
+        (is_first && standing.has_earlier) || (is_second && standing.has_result);
+    if (is_earlier_lacked && agreed.earlier_from < 0 && has_earlier)
+      agreed.earlier_from = standing.worker;
+  }
+  return agreed;
 }
 
 }  // namespace byteps

@@ -4,7 +4,8 @@
 // The results of a part's rounds reach the workers one after another, so that some may have that of
 // a round which others still lack, but never of two rounds: nobody's next round ends before all
 // have pushed it. What a part goes on with follows: the newest round that anybody has no result of.
-// Who is a round behind gets its result from one who has it.
+// Who is a round behind gets its result from one who has it. The next round of a quorum may end
+// before all have pushed it, that after it may not: who is two rounds behind gets both results.
 #ifndef TF_BYTEPS_CC_COORDINATOR_STATE_FAILOVER_H_
 #define TF_BYTEPS_CC_COORDINATOR_STATE_FAILOVER_H_
 
@@ -79,7 +80,16 @@ class Failover {
     int32_t worker = -1;
     uint64_t next_round = 0;
     bool has_result = false;
+    bool has_earlier = false;
   };
+  // Who may lack results that others have, and of how many rounds.
+  enum class Lag {
+    kOneRound,   // a worker
+    kTwoRounds,  // a worker: there are sums of a quorum
+    kServer,     // of a store: the server itself, too
+  };
+
+  PartsMoved::Part AgreeOn(const std::vector<Standing>& standings, Lag lag) const;
 
   std::set<int32_t> workers_;  // that are here
   State state_ = State::kIdle;

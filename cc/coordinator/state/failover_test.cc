@@ -45,6 +45,30 @@ TEST(FailoverTest, WhoHasTheNewestResultSendsIt) {
   EXPECT_EQ(parts[0].result_from, 2);
 }
 
+TEST(FailoverTest, WhoHasNotComeToAPartLacksItsResult) {
+  Failover failover(2);
+  const uint32_t version = failover.Begin();
+  failover.OnHeld(0, Held(version, 1, true));
+  failover.OnHeld(1, {version, {}});
+  EXPECT_EQ(failover.Agree({Moved(version)})[0].result_from, 0);
+}
+
+// Of a quorum: worker 2 was in round 5, and round 6 has ended without it.
+TEST(FailoverTest, WhoIsTwoRoundsBehindGetsBothResults) {
+  Failover failover(3);
+  const uint32_t version = failover.Begin();
+  failover.OnHeld(0, {version, {{kKey, 1, 7, true, false}}});  // its round 6 is still in flight
+  failover.OnHeld(1, {version, {{kKey, 1, 7, true, true}}});
+  failover.OnHeld(2, {version, {{kKey, 1, 5, true, false}}});
+  TableEntry entry = Moved(version);
+  EXPECT_EQ(failover.Agree({entry})[0].earlier_from, -1) << "nobody is two rounds behind in a sum";
+  entry.tensor.backup_workers = 1;
+  const std::vector<PartsMoved::Part> parts = failover.Agree({entry});
+  EXPECT_EQ(parts[0].next_round, 7u);
+  EXPECT_EQ(parts[0].result_from, 0);
+  EXPECT_EQ(parts[0].earlier_from, 1);
+}
+
 TEST(FailoverTest, ANewLossAsksAllAgain) {
   Failover failover(2);
   const uint32_t first = failover.Begin();

@@ -32,7 +32,7 @@ Status RoundsState::Begin(const Push& push, const Event& event, std::shared_ptr<
   // it comes too late (protocol rule 31).
   if (round + 1 < pushed_rounds_.of(worker)) return OkStatus();
   // Nor does it know that others have given up more than one round since, at the server before.
-  if (round + 1 < first_round_) return OkStatus();
+  if (round + 1 < first_round_ && FindInherited(round) == nullptr) return OkStatus();
   // Else it has given the round of that push up meanwhile, and begins another.
   const bool was_cut_off = std::exchange(workers_[worker].was_cut_off, false);
   if (was_cut_off && round + 1 == pushed_rounds_.of(worker)) return GoOn(push, sink);
@@ -205,10 +205,10 @@ void RoundsState::EndLate(const Push& push, const Event& event, PushOutcome* out
   Contribution late;
   late.Fill(push);
   late.receive_time_ns = event.now_ns;
-  const bool is_inherited = IsInherited(round);
+  Inherited* const inherited = FindInherited(round);
   const RoundHistory::Ended* ended = round < round_ ? history_.Find(round) : nullptr;
-  if (is_inherited) {
-    AnswerInherited(std::move(late), replies);
+  if (inherited != nullptr) {
+    AnswerInherited(inherited, std::move(late), replies);
   } else if (ended != nullptr && ended->entry == push.entry) {
     if (ended->grace_begin_ns != 0) grace_.NoteLag(event.steady_ns - ended->grace_begin_ns);
     HandOut(ResultReply(late, round, ended->result), replies);
@@ -248,7 +248,8 @@ bool RoundsState::CanComplete() const {
 // Whether a worker would be too far behind if the round ended without it. Who was not in the last
 // round of a quorum is in this one, or what it has done would wait for ever.
 bool RoundsState::IsMissed(int32_t worker) const {
-  if (HasGrace() && std::count(missed_.begin(), missed_.end(), worker) > 0) return true;
+  const bool was_missed = is_heir_ || std::count(missed_.begin(), missed_.end(), worker) > 0;
+  if (HasGrace() && was_missed) return true;
   const int32_t max_lag = summed_->tensor.IsQuorumSum() ? 1 : options_.max_lag;
   return history_.next(worker) + max_lag < round_ + 1 && Contributes(*summed_, worker);
 }
@@ -291,8 +292,11 @@ void RoundsState::CompleteRound(PushOutcome* outcome, std::vector<Reply>* replie
   if (!is_kept_for_each)
     ended_ = std::make_unique<Ended>(Ended{round_, summed_, std::move(result)});
   outcome->round_complete = true;
-  // Who waits for that one is behind, and the others have gone on without it.
-  if (inherited_ != nullptr && inherited_->waiting.empty()) inherited_.reset();
+  is_heir_ = false;
+  // Who waits for one of these is behind, and the others have gone on without it.
+  inherited_.erase(std::remove_if(inherited_.begin(), inherited_.end(),
+                                  [](const Inherited& each) { return each.waiting.empty(); }),
+                   inherited_.end());
   CloseRound();
   ++round_;
 }

@@ -22,7 +22,8 @@
 // counted, and is looked up among all of them once in a round.
 //
 // A part may come from a server that is lost. Its rounds go on where they were there; the result of
-// the last one comes from a worker that has it, for those who have not (rounds_failover.cc).
+// the last one, or of the last two of a quorum, comes from a worker that has it, for those who have
+// not (rounds_failover.cc).
 #ifndef TF_BYTEPS_CC_SERVER_STATE_ROUNDS_H_
 #define TF_BYTEPS_CC_SERVER_STATE_ROUNDS_H_
 
@@ -39,6 +40,7 @@
 #include "cc/server/state/part_sum.h"
 #include "cc/server/state/round_history.h"
 #include "cc/server/state/served_push.h"
+#include "cc/wire/control.h"
 
 namespace byteps {
 
@@ -92,7 +94,7 @@ class RoundsState {
                 std::vector<Reply>* replies);
   void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
                 const Event& event, std::vector<Reply>* replies);
-  void GoOnFrom(uint64_t next_round, int32_t result_from);
+  void GoOnFrom(const PartsMoved::Part& agreed);
   // Whether the result that arrives is needed. An error as in ServedPart::BeginResult.
   Status CheckResult(const Push& push, bool* is_needed) const;
   void EndResult(const Push& push, AggregationResult result, std::vector<Reply>* replies);
@@ -143,7 +145,7 @@ class RoundsState {
     uint64_t first = 0, last = 0;
     Status reason;
   };
-  // One that ended on a server that is lost.
+  // One that ended on a server that is lost, and whose result is to come from a worker.
   struct Inherited {
     Ended ended;
     int32_t from = -1;  // the worker that sends its result
@@ -183,10 +185,10 @@ class RoundsState {
   bool IsOpen(uint64_t round) const { return round == round_ && cause_ == Cause::kNone; }
   uint64_t Watermark(const TableEntry& entry) const;
   void NotePush(const TableEntry& entry, int32_t worker, uint64_t round);
-  bool IsInherited(uint64_t round) const;
-  void AnswerInherited(Contribution late, std::vector<Reply>* replies);
-  void FailInherited(const Status& status, std::vector<Reply>* replies);
-  Reply InheritedReply(const Contribution& to) const;
+  Inherited* FindInherited(uint64_t round);
+  void AnswerInherited(Inherited* inherited, Contribution late, std::vector<Reply>* replies);
+  void FailInherited(Inherited* inherited, const Status& status, std::vector<Reply>* replies);
+  Reply InheritedReply(const Inherited& inherited, const Contribution& to) const;
   Reply EndedReply(const Contribution& to, const Ended& ended) const;
   Status GoOn(const Push& push, std::shared_ptr<PayloadSink>* sink);
   void HandOut(Reply reply, std::vector<Reply>* replies);
@@ -219,8 +221,9 @@ class RoundsState {
   RoundHistory history_;
   std::vector<int32_t> missed_;  // who was not in the last round that ended, by rank
   GraceWindow grace_;
-  std::unique_ptr<Inherited> inherited_;  // until nobody can lack it; null: none
-  const TableEntry* summed_ = nullptr;    // the variant that sum_ is of; null: of none yet
+  std::vector<Inherited> inherited_;  // until nobody can lack them; at most two
+  bool is_heir_ = false;              // who was in the last round is known to a server that is lost
+  const TableEntry* summed_ = nullptr;  // the variant that sum_ is of; null: of none yet
 };
 
 }  // namespace byteps

@@ -9,51 +9,68 @@ namespace byteps {
 
 Status RoundsState::CheckResult(const Push& push, bool* is_needed) const {
   const FrameHeader& header = push.header;
-  // One that comes twice, because a connection has broken, is read and dropped.
-  *is_needed = inherited_ != nullptr && !inherited_->is_here;
-  if (!*is_needed) return OkStatus();
-  if (header.round == inherited_->ended.round && header.worker == inherited_->from)
-    return OkStatus();
+  std::string expected;
+  *is_needed = false;
+  for (const Inherited& inherited : inherited_) {
+    const uint64_t round = inherited.ended.round;
+    // One that comes twice, because a connection has broken, is read and dropped.
+    *is_needed = header.round == round && header.worker == inherited.from && !inherited.is_here;
+    if (*is_needed) return OkStatus();
+    if (inherited.is_here) continue;
+    expected += (expected.empty() ? "; that of round " : ", that of round ") +
+                std::to_string(round) + " is to come from worker " + std::to_string(inherited.from);
+  }
+  const bool comes_twice = header.round < round_ &&
+                           std::none_of(
+                               inherited_.begin(), inherited_.end(),
+                               [&](const Inherited& inherited) {
+                                 return !inherited.is_here && inherited.ended.round == header.round;
+                               });
+  if (expected.empty() || comes_twice) return OkStatus();
   return InvalidArgument("sent the result of round " + std::to_string(header.round) + " of part " +
                          std::to_string(options_.part) + " of tensor \"" + options_.tensor_name +
-                         "\"; that of round " + std::to_string(inherited_->ended.round) +
-                         " is to come from worker " + std::to_string(inherited_->from));
+                         "\"" + expected);
 }
 
 void RoundsState::EndResult(const Push& push, AggregationResult result,
                             std::vector<Reply>* replies) {
-  if (inherited_ == nullptr || inherited_->is_here || push.header.round != inherited_->ended.round)
-    return;
-  inherited_->is_here = true;
-  inherited_->ended.entry = push.entry;
-  inherited_->ended.result = std::move(result);
-  for (const Contribution& waiting : std::exchange(inherited_->waiting, {}))
-    HandOut(InheritedReply(waiting), replies);
+  Inherited* const inherited = FindInherited(push.header.round);
+  if (inherited == nullptr || inherited->is_here) return;
+  inherited->is_here = true;
+  inherited->ended.entry = push.entry;
+  inherited->ended.result = std::move(result);
+  for (const Contribution& waiting : std::exchange(inherited->waiting, {}))
+    HandOut(InheritedReply(*inherited, waiting), replies);
 }
 
-bool RoundsState::IsInherited(uint64_t round) const {
-  return inherited_ != nullptr && inherited_->ended.round == round && round < round_;
+// Null if there is none of this round.
+RoundsState::Inherited* RoundsState::FindInherited(uint64_t round) {
+  for (Inherited& inherited : inherited_) {
+    if (inherited.ended.round == round && round < round_) return &inherited;
+  }
+  return nullptr;
 }
 
 // `late` is not summed: others have the result of its round.
-void RoundsState::AnswerInherited(Contribution late, std::vector<Reply>* replies) {
-  if (inherited_->is_here) return HandOut(InheritedReply(late), replies);
-  for (Contribution& waiting : inherited_->waiting) {
+void RoundsState::AnswerInherited(Inherited* inherited, Contribution late,
+                                  std::vector<Reply>* replies) {
+  if (inherited->is_here) return HandOut(InheritedReply(*inherited, late), replies);
+  for (Contribution& waiting : inherited->waiting) {
     if (waiting.worker != late.worker) continue;
     waiting = std::move(late);  // its connection has broken
     return;
   }
-  inherited_->waiting.push_back(std::move(late));
+  inherited->waiting.push_back(std::move(late));
 }
 
-void RoundsState::FailInherited(const Status& status, std::vector<Reply>* replies) {
-  if (inherited_ == nullptr) return;
-  for (const Contribution& waiting : std::exchange(inherited_->waiting, {}))
-    HandOut(ErrorReply(waiting, inherited_->ended.round, status), replies);
+void RoundsState::FailInherited(Inherited* inherited, const Status& status,
+                                std::vector<Reply>* replies) {
+  for (const Contribution& waiting : std::exchange(inherited->waiting, {}))
+    HandOut(ErrorReply(waiting, inherited->ended.round, status), replies);
 }
 
-Reply RoundsState::InheritedReply(const Contribution& to) const {
-  const Ended& ended = inherited_->ended;
+Reply RoundsState::InheritedReply(const Inherited& inherited, const Contribution& to) const {
+  const Ended& ended = inherited.ended;
   if (to.entry == ended.entry) return EndedReply(to, ended);
   return ErrorReply(
       to, ended.round,

@@ -26,7 +26,7 @@ void RoundsState::Withdraw(int32_t worker, const TableEntry& entry, uint64_t rou
 void RoundsState::OnLost(const Event& event, std::vector<Reply>* replies) {
   departed_ = event.departed;
   const Status& lost = event.departed->lost;
-  FailInherited(lost, replies);
+  for (Inherited& inherited : inherited_) FailInherited(&inherited, lost, replies);
   if (cause_ != Cause::kNone || !HasContributions()) return;
   FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()), replies);
 }
@@ -34,15 +34,17 @@ void RoundsState::OnLost(const Event& event, std::vector<Reply>* replies) {
 void RoundsState::OnDeparted(const std::vector<DepartedWorker>& departed, const Event& event,
                              std::vector<Reply>* replies) {
   departed_ = event.departed;
-  if (inherited_ == nullptr && !HasContributions()) return;
+  if (inherited_.empty() && !HasContributions()) return;
   for (const DepartedWorker& worker : departed) OnOneDeparted(worker, replies);
 }
 
 void RoundsState::OnOneDeparted(const DepartedWorker& departed, std::vector<Reply>* replies) {
   const auto [rank, cut_off] = departed;
-  if (cut_off && inherited_ != nullptr && inherited_->from == rank && !inherited_->is_here) {
+  for (Inherited& inherited : inherited_) {
+    if (!cut_off || inherited.from != rank || inherited.is_here) continue;
     FailInherited(
-        Unavailable(Title(inherited_->ended.round) + " has ended on a server that is lost, and " +
+        &inherited,
+        Unavailable(Title(inherited.ended.round) + " has ended on a server that is lost, and " +
                     WorkerName(rank) + ", which has its result, is gone"),
         replies);
   }
@@ -54,22 +56,30 @@ void RoundsState::OnOneDeparted(const DepartedWorker& departed, std::vector<Repl
   FailRound(Cause::kDeparted, OkStatus(), replies);
 }
 
-void RoundsState::GoOnFrom(uint64_t next_round, int32_t result_from) {
+void RoundsState::GoOnFrom(const PartsMoved::Part& agreed) {
+  const uint64_t next_round = agreed.next_round;
   // Another variant of the tensor may have had a part of this number here before.
   if (round_ < next_round && !HasContributions()) {
     CloseRound();
     round_ = next_round;
   }
-  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
-    if (next_round > 0) pushed_rounds_.Advance(worker, next_round - 1);
-  }
   first_round_ = next_round;
+  is_heir_ = next_round > 0;
+  inherited_.clear();
+  const auto inherit = [&](uint64_t rounds_before, int32_t from) {
+    if (next_round < rounds_before || from < 0) return;
+    inherited_.emplace_back();
+    inherited_.back().ended.round = next_round - rounds_before;
+    inherited_.back().from = from;
+  };
+  inherit(2, agreed.earlier_from);
+  inherit(1, agreed.result_from);
+  // What workers have pushed at the least: they get the results of these rounds.
+  const uint64_t pushed = inherited_.empty() ? next_round : inherited_[0].ended.round + 1;
+  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
+    if (pushed > 0) pushed_rounds_.Advance(worker, pushed - 1);
+  }
   pushed_rounds_by_host_.reset();  // to be counted anew
-  inherited_.reset();
-  if (next_round == 0 || result_from < 0) return;
-  inherited_ = std::make_unique<Inherited>();
-  inherited_->ended.round = next_round - 1;
-  inherited_->from = result_from;
 }
 
 }  // namespace byteps

@@ -52,20 +52,45 @@ TEST(RoundsOfQuorumTest, NobodyMissesTwoRoundsOfAQuorum) {
   EXPECT_EQ(part.Take(), Texts({"0: 2 ok", "1: 2 ok"})) << "it was in the last one";
 }
 
-TEST(RoundsOfQuorumTest, AQuorumGoesOnFromALostServerOnceAllHaveItsResult) {
+TEST(RoundsOfQuorumTest, AQuorumGoesOnFromALostServerWithAllWorkers) {
   RoundsUnderTest part(2, 1);
   part.SetGrace(0);
-  part.state.GoOnFrom(4, /*result_from=*/0);
+  part.state.GoOnFrom({0, 0, /*next_round=*/4, /*result_from=*/0});
   for (const int32_t worker : {0, 1}) part.Contribute(worker, 4);
   EXPECT_EQ(part.Take(), Texts()) << "worker 2 may lack the result of round 3";
   part.Contribute(2, 3);
-  EXPECT_EQ(part.Take(), Texts({"0: 4 ok", "1: 4 ok"})) << "that of round 3 is still to come";
-  Push result = part.PushOf(0, 3);
-  result.header.watermark = 4;
-  part.state.EndResult(result, {}, &part.replies);
-  EXPECT_EQ(part.Take(), Texts({"2: 3 ok"}));
+  EXPECT_EQ(part.Take(), Texts()) << "that is still to come";
+  part.state.EndResult(part.PushOf(0, 3), {}, &part.replies);
+  EXPECT_EQ(part.Take(), Texts({"2: 3 ok"})) << "it may not have been in round 3";
   part.Contribute(2, 4);
-  EXPECT_EQ(part.Take(), Texts({"2: 4 ok"}));
+  EXPECT_EQ(part.Take(), Texts({"0: 4 ok", "1: 4 ok", "2: 4 ok"}));
+  for (const int32_t worker : {0, 1}) part.Contribute(worker, 5);
+  EXPECT_EQ(part.Take(), Texts({"0: 5 ok", "1: 5 ok"}));
+}
+
+// Round 2 had ended when the reply of round 1 to worker 2, which was in that, was lost.
+TEST(RoundsOfQuorumTest, WhoIsTwoRoundsBehindAtALostServerGetsBothResults) {
+  RoundsUnderTest part(2, 1);
+  part.SetGrace(0);
+  part.state.GoOnFrom({0, 0, /*next_round=*/3, /*result_from=*/0, /*earlier_from=*/1});
+  for (const int32_t worker : {0, 1}) part.Contribute(worker, 3);
+  part.Contribute(2, 1);
+  EXPECT_EQ(part.Take(), Texts());
+  bool is_needed = true;
+  ASSERT_TRUE(part.state.CheckResult(part.PushOf(1, 1), &is_needed).ok());
+  EXPECT_TRUE(is_needed);
+  part.state.EndResult(part.PushOf(1, 1), {}, &part.replies);
+  EXPECT_EQ(part.Take(), Texts({"2: 1 ok"}));
+  ASSERT_TRUE(part.state.CheckResult(part.PushOf(1, 1), &is_needed).ok());
+  EXPECT_FALSE(is_needed) << "it comes twice";
+  EXPECT_EQ(part.state.CheckResult(part.PushOf(1, 2), &is_needed).code(),
+            StatusCode::kInvalidArgument)
+      << "worker 0 has it";
+  part.state.EndResult(part.PushOf(0, 2), {}, &part.replies);
+  part.Contribute(2, 2);
+  EXPECT_EQ(part.Take(), Texts({"2: 2 ok"}));
+  part.Contribute(2, 3);
+  EXPECT_EQ(part.Take(), Texts({"0: 3 ok", "1: 3 ok", "2: 3 ok"}));
 }
 
 // Each state of worker 2's contribution when the window of the others is over.

@@ -58,7 +58,7 @@ void RoundsState::OnResultsHeld(uint64_t next_round) {
   if (HasContributions() || round_ > next_round || !history_.empty()) return;
   ended_.reset();
   kept_.clear();
-  inherited_.reset();
+  inherited_.clear();
   sum_.Release();
   summed_ = nullptr;
 }

@@ -246,7 +246,7 @@ TEST(RoundsStateTest, APushThatNeverArrivedIsMadeFromItsBegin) {
 
 TEST(RoundsStateTest, ThoseWhoLackTheLastResultGetItFromTheWorkerThatHasIt) {
   RoundsUnderTest part;
-  part.state.GoOnFrom(5, 1);
+  part.state.GoOnFrom({0, 0, /*next_round=*/5, /*result_from=*/1});
   part.Contribute(0, 4);
   EXPECT_EQ(part.Take(), Texts()) << "its result is still to come";
   bool is_needed = false;
@@ -264,7 +264,7 @@ TEST(RoundsStateTest, ThoseWhoLackTheLastResultGetItFromTheWorkerThatHasIt) {
 
 TEST(RoundsStateTest, IfWhoHasTheLastResultIsGoneTooThoseWhoLackItAreTold) {
   RoundsUnderTest part;
-  part.state.GoOnFrom(5, 1);
+  part.state.GoOnFrom({0, 0, /*next_round=*/5, /*result_from=*/1});
   part.Contribute(0, 4);
   part.Leave(1, Unavailable("it broke"), /*cut_off=*/true);
   EXPECT_EQ(part.Take(), Texts({"0: 4 error"}));

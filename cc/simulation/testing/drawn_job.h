@@ -24,6 +24,9 @@ struct DrawnJob {
     int64_t elements = 0;
     int32_t root = 0;
     bool is_on_gpu = false;
+    DType dtype = DType::kFloat32;
+    std::string codec;
+    int32_t backup_workers = 0;  // of an average
   };
 
   DrawnJob(uint64_t seed, bool has_gpus, EventSchedule* schedule)
@@ -32,6 +35,7 @@ struct DrawnJob {
     if (has_gpus) DrawHosts();
     DrawTensors(seed, has_gpus);
     DrawRounds(seed);
+    if (seed % 11 == 6 && !has_gpus) DrawForms();
     pause_ns = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 500)) * (kMillisecond / 1000);
   }
   // The first of `rows` rows that go to worker `to` in an alltoall.
@@ -42,6 +46,20 @@ struct DrawnJob {
   static float Value(int rank, int round, const Tensor& tensor, size_t i) {
     return static_cast<float>((rank + 1) * static_cast<int>(i % 101 + 1) + 1000 * round +
                               static_cast<int>(tensor.name.back()));
+  }
+
+  // Of one round of all tensors.
+  uint64_t ResultBytes() const {
+    uint64_t bytes = 0;
+    for (const Tensor& tensor : tensors) {
+      const bool is_of_all = tensor.kind == ExchangeKind::kGather ||
+                             tensor.kind == ExchangeKind::kAllToAll ||
+                             tensor.kind == ExchangeKind::kRowSum;
+      const int64_t elements =
+          is_of_all ? job.num_workers() * (tensor.elements + job.num_workers()) : tensor.elements;
+      bytes += elements * (tensor.dtype == DType::kFloat32 ? sizeof(float) : sizeof(int64_t));
+    }
+    return bytes;
   }
 
   // Which row of a sum of rows a worker's row is. Some are of several workers.
@@ -158,6 +176,28 @@ struct DrawnJob {
     }
     if (seed % 5 == 2) GiveUpFirstRounds();
     if (seed % 7 == 4 && !overlaps) DrawLeaver();
+  }
+
+  // In some seeds only: what is drawn in the others stays what it was.
+  void DrawForms() {
+    static const std::string kCodecs[] = {"bf16", "int8", "fp8",     "int4",
+                                          "auto", "topk", "randomk", "onebit"};
+    static const DType kDTypes[] = {DType::kFloat64, DType::kInt32, DType::kInt64};
+    job.options.compression.min_compress_bytes = 0;
+    const bool may_have_backups = leaver < 0 && Chance(0.5);
+    if (may_have_backups) job.options.deterministic = false;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      Tensor& tensor = tensors[i];
+      const bool is_sum = tensor.kind == ExchangeKind::kSum;
+      if (is_sum && may_have_backups && Chance(0.5)) {
+        tensor.backup_workers = 1;
+        for (std::vector<int>& round : giver_up) round[i] = -1;  // it may have ended without that
+      } else if (is_sum && Chance(0.6)) {
+        tensor.codec = kCodecs[Draw(std::size(kCodecs) - 1)];
+      } else if (is_sum || tensor.kind == ExchangeKind::kBroadcast) {
+        tensor.dtype = kDTypes[Draw(std::size(kDTypes) - 1)];
+      }
+    }
   }
 
   // Several workers on a host, or one, each with a GPU.

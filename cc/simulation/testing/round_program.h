@@ -21,6 +21,7 @@
 #include "cc/simulation/testing/event_schedule.h"
 #include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulation_outcome.h"
+#include "cc/simulation/testing/tensor_values.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -31,7 +32,7 @@ struct Sent {
   int round = 0;
   int rank = 0;
   std::vector<float> input, output;
-  std::vector<uint8_t> coded_input, coded_output;  // of a sum of rows
+  std::vector<uint8_t> coded_input, coded_output;  // of a sum of rows, or not of float32
   int calls = 0;
   Status status;
   // On a GPU: whether a stream is to wait for the result, and for what, as soon as that is known.
@@ -97,15 +98,43 @@ class RoundProgram {
         schedule_.Fail(what + "the sum of rows is not that of the workers' rows");
       return;
     }
-    const std::vector<float> expected = drawn_.Expected(*sent.tensor, sent.round, sent.rank);
+    const DrawnJob::Tensor& tensor = *sent.tensor;
+    if (tensor.backup_workers > 0 || !tensor.codec.empty()) return CheckForm(what, sent);
+    const std::vector<float> expected = drawn_.Expected(tensor, sent.round, sent.rank);
+    const bool is_float = tensor.dtype == DType::kFloat32;
+    const std::vector<float> values =
+        is_float ? std::vector<float>() : ValuesOf(tensor.dtype, sent.coded_output);
+    const std::vector<float>& got = is_float ? sent.output : values;
     for (size_t i = 0; i < expected.size(); ++i) {
-      if (i < sent.output.size() && sent.output[i] == expected[i]) continue;
+      if (i < got.size() && got[i] == expected[i]) continue;
       schedule_.Fail(what + "element " + std::to_string(i) + " is not " +
                      std::to_string(expected[i]));
     }
   }
 
  private:
+  // What is rounded, or of some of the workers, but the same on all of them.
+  void CheckForm(const std::string& what, const Sent& sent) {
+    const DrawnJob::Tensor& tensor = *sent.tensor;
+    const auto [first, is_first] =
+        results_.emplace(std::make_pair(&tensor, sent.round), sent.output);
+    if (!is_first && first->second != sent.output)
+      return schedule_.Fail(what + "the result is not the same on all workers");
+    if (tensor.backup_workers == 0) {
+      if (!MayBeRounded(tensor.codec, drawn_.Expected(tensor, sent.round, sent.rank), sent.output))
+        schedule_.Fail(what + "the sum is further off than " + tensor.codec + " rounds");
+      return;
+    }
+    const int workers = drawn_.job.num_workers();
+    for (size_t i = 0; i < sent.output.size(); ++i) {
+      std::vector<float> given;
+      for (int rank = 0; rank < workers; ++rank)
+        given.push_back(DrawnJob::Value(rank, sent.round, tensor, i));
+      if (IsAverageOfSome(given, workers - tensor.backup_workers, sent.output[i])) continue;
+      return schedule_.Fail(what + "the result is not the average of enough of the workers");
+    }
+  }
+
   uint64_t Draw(uint64_t most) { return schedule_.Draw(most); }
   bool Chance(double probability) { return schedule_.Chance(probability); }
   void Expect(bool holds, const std::string& what) {
@@ -157,8 +186,20 @@ class RoundProgram {
     request.tensor.kind = tensor.kind;
     request.tensor.root_rank = tensor.kind == ExchangeKind::kBroadcast ? tensor.root : 0;
     request.tensor.shape = {tensor.elements};
+    request.tensor.dtype = tensor.dtype;
+    request.tensor.codec = tensor.codec;
+    request.tensor.backup_workers = tensor.backup_workers;
+    request.tensor.average = tensor.backup_workers > 0;
     request.input = sent->input.data();
     request.output = sent->output.data();
+    if (tensor.dtype != DType::kFloat32) {
+      sent->coded_input = BytesOf(tensor.dtype, sent->input);
+      sent->coded_output.resize(sent->coded_input.size());
+      request.input = sent->coded_input.data();
+      request.output = sent->coded_output.data();
+    }
+    if (!tensor.codec.empty()) ++outcome_.coded_sums;
+    if (tensor.backup_workers > 0) ++outcome_.backup_averages;
     if (tensor.kind == ExchangeKind::kAllToAll) {
       for (int to = 0; to < drawn_.job.num_workers(); ++to)
         request.splits.push_back(drawn_.SplitBegin(rows, to + 1) - drawn_.SplitBegin(rows, to));
@@ -264,6 +305,8 @@ class RoundProgram {
   EventSchedule& schedule_;
   const bool* const may_fail_;
   SimulationOutcome& outcome_;
+  // Of rounds whose result can be several, by tensor: what the first worker got.
+  std::map<std::pair<const DrawnJob::Tensor*, int>, std::vector<float>> results_;
 };
 
 }  // namespace byteps

@@ -1,4 +1,4 @@
-// Which seeds a test of the simulation runs, and what comes of them.
+// Simulates seeds: one, or those that a test of the simulation runs, and what comes of them.
 //
 //     BYTEPS_SIMULATION_SEED=N     this one only, and all that happens is printed
 //     BYTEPS_SIMULATION_FIRST=N    from this one on; 1 by default
@@ -9,12 +9,39 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include "cc/simulation/testing/simulated_job.h"
 
 namespace byteps {
+
+// After a failure, what the job was at work with stays in memory.
+inline SimulationOutcome Simulate(uint64_t seed,
+                                  const std::function<void(SimulatedNetwork*)>& plant = nullptr,
+                                  bool keeps_log = false, Programs programs = Programs::kRounds) {
+  auto job = std::make_unique<SimulatedJob>(seed, plant, keeps_log, programs);
+  SimulationOutcome outcome = job->Run();
+  if (!outcome.failure.empty()) {
+    (void)job.release();
+    SetSchedule(nullptr);
+  }
+  return outcome;
+}
+
+// What there is to say of a seed that failed: the end of its log, from a second run.
+inline std::string Replay(uint64_t seed,
+                          const std::function<void(SimulatedNetwork*)>& plant = nullptr,
+                          size_t lines = 200, Programs programs = Programs::kRounds) {
+  const SimulationOutcome outcome = Simulate(seed, plant, /*keeps_log=*/true, programs);
+  std::string text =
+      "BYTEPS_SIMULATION_SEED=" + std::to_string(seed) + ": " + outcome.failure + "\n";
+  const size_t first = outcome.log.size() > lines ? outcome.log.size() - lines : 0;
+  for (size_t i = first; i < outcome.log.size(); ++i) text += outcome.log[i] + "\n";
+  return text;
+}
 
 inline constexpr uint64_t kEverydaySeeds = 500;
 

@@ -1,16 +1,16 @@
 // SimulatedJob: a coordinator, servers and workers, the real ones, in a simulated network. What the
 // workers exchange, when, and what breaks meanwhile is drawn from one seed.
 //
-// Checked are, after every 16 events: nobody's credit is negative; always: no mutex is locked
-// twice; of each exchange: what its program checks (round_program.h, store_program.h), and that its
-// result stays as it is; in the end: all credit has come back, and all processes have ended.
+// Checked are, after every 16 events: nobody's credit is negative, and no server holds more memory
+// than its tensors need; always: no mutex is locked twice; of each exchange: what its program
+// checks (round_program.h, store_program.h, quorum_program.h), and that its result stays as it is;
+// in the end: all credit has come back, and all processes have ended.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +21,7 @@
 #include "cc/server/server.h"
 #include "cc/simulation/testing/drawn_job.h"
 #include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/quorum_program.h"
 #include "cc/simulation/testing/round_program.h"
 #include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulated_network.h"
@@ -34,6 +35,7 @@ namespace byteps {
 enum class Programs {
   kRounds,  // sums, broadcasts, gathers, alltoalls
   kStores,  // asynchronous stores (store_program.h)
+  kQuorum,  // rounds that end when a quorum has come (quorum_program.h)
 };
 
 class SimulatedJob {
@@ -80,12 +82,7 @@ class SimulatedJob {
   void RunJob() {
     drawn_.emplace(seed_, has_gpus_, &schedule_);
     job_ = drawn_->job;
-    if (programs_ == Programs::kStores) {
-      job_.options.deterministic = false;
-      stores_.emplace(&schedule_, job_.num_workers(), job_.num_servers() == 1);
-    } else {
-      rounds_.emplace(&*drawn_, &schedule_, &may_fail_, &outcome_);
-    }
+    MakeProgram();
     schedule_.After(kLongestNanos, [this] { Expect(has_ended_, "the job does not end"); });
     coordinator_ = std::make_unique<Coordinator>(job_.options, NewVan("coordinator"));
     ExpectOk(coordinator_->Listen("", 0), "listen");
@@ -125,9 +122,23 @@ class SimulatedJob {
 
   // ---- programs
 
+  void MakeProgram() {
+    if (programs_ == Programs::kRounds) {
+      rounds_.emplace(&*drawn_, &schedule_, &may_fail_, &outcome_);
+      return;
+    }
+    job_.options.deterministic = false;
+    if (programs_ == Programs::kStores)
+      stores_.emplace(&schedule_, job_.num_workers(), job_.num_servers() == 1);
+    else
+      quorum_.emplace(&schedule_, job_.num_workers(), &outcome_);
+  }
+
   void RunProgram(WorkerProcess* process, int rank) {
     if (stores_.has_value())
       RunStores(process, rank);
+    else if (quorum_.has_value())
+      Expect(quorum_->Run(process->worker.get(), rank) || may_fail_, quorum_->failure());
     else
       rounds_->Run(process, rank);
     process->has_ended = true;
@@ -157,6 +168,7 @@ class SimulatedJob {
 
   void LookAtWorkers() {
     if (++looks_ % 16 != 0) return;
+    LookAtServers();
     constexpr uint64_t kNegative = uint64_t{1} << 40;
     for (const auto& process : workers_) {
       const WorkerCounters counters = process->worker->counters();
@@ -166,6 +178,21 @@ class SimulatedJob {
       if (!is_negative && counters.in_flight_bytes >= network_.PushedBytes(process->name)) continue;
       schedule_.After(0, [this, name = process->name] {
         schedule_.Fail(name + " has been given back more credit than it had");
+      });
+    }
+  }
+
+  // In rank order a server has all contributions of a round, and again those of one that has failed
+  // while they arrive; the sum; and the result before, which is still being sent.
+  void LookAtServers() {
+    if (programs_ != Programs::kRounds) return;
+    const uint64_t most = (2 * job_.num_workers() + 2) * drawn_->ResultBytes();
+    for (const ServerProcess& process : servers_) {
+      const uint64_t bytes = process.server->counters().accumulator_bytes;
+      if (bytes <= most) continue;
+      schedule_.After(0, [this, name = process.name, bytes, most] {
+        schedule_.Fail(name + " holds " + std::to_string(bytes) + " bytes of rounds; " +
+                       std::to_string(most) + " are enough for all tensors");
       });
     }
   }
@@ -196,10 +223,12 @@ class SimulatedJob {
   std::string DrawWorker() { return workers_[Draw(workers_.size() - 1)]->name; }
 
   void DrawFaults() {
-    // With a server that has answered some of the workers the others' rows of an alltoall are lost.
-    const bool needs_servers =
-        std::any_of(drawn_->tensors.begin(), drawn_->tensors.end(),
-                    [](const auto& tensor) { return tensor.kind == ExchangeKind::kAllToAll; });
+    // With a server that has answered some of the workers the others' rows of an alltoall are lost,
+    // and results that those who are behind have yet to get.
+    const bool needs_servers = std::any_of(
+        drawn_->tensors.begin(), drawn_->tensors.end(), [](const DrawnJob::Tensor& tensor) {
+          return tensor.kind == ExchangeKind::kAllToAll || tensor.backup_workers > 0;
+        });
     size_t may_die = needs_servers ? 0 : job_.num_servers() - 1;
     const int64_t within = static_cast<int64_t>(1 + Draw(3)) *
                            (drawn_->pause_ns + 4 * kMillisecond) * drawn_->rounds / 2;
@@ -322,8 +351,9 @@ class SimulatedJob {
   SimulationOutcome outcome_;
   JobDescription job_;
   std::optional<DrawnJob> drawn_;
-  std::optional<RoundProgram> rounds_;  // kRounds
-  std::optional<StoreProgram> stores_;  // kStores
+  std::optional<RoundProgram> rounds_;   // kRounds
+  std::optional<StoreProgram> stores_;   // kStores
+  std::optional<QuorumProgram> quorum_;  // kQuorum
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<ServerProcess> servers_;  // all that there were
   std::vector<size_t> current_;         // by rank, of these
@@ -332,31 +362,6 @@ class SimulatedJob {
   bool may_fail_ = false;
   bool has_ended_ = false;
 };
-
-// After a failure, what the job was at work with stays in memory.
-inline SimulationOutcome Simulate(uint64_t seed,
-                                  const std::function<void(SimulatedNetwork*)>& plant = nullptr,
-                                  bool keeps_log = false, Programs programs = Programs::kRounds) {
-  auto job = std::make_unique<SimulatedJob>(seed, plant, keeps_log, programs);
-  SimulationOutcome outcome = job->Run();
-  if (!outcome.failure.empty()) {
-    (void)job.release();
-    SetSchedule(nullptr);
-  }
-  return outcome;
-}
-
-// What there is to say of a seed that failed: the end of its log, from a second run.
-inline std::string Replay(uint64_t seed,
-                          const std::function<void(SimulatedNetwork*)>& plant = nullptr,
-                          size_t lines = 200, Programs programs = Programs::kRounds) {
-  const SimulationOutcome outcome = Simulate(seed, plant, /*keeps_log=*/true, programs);
-  std::string text =
-      "BYTEPS_SIMULATION_SEED=" + std::to_string(seed) + ": " + outcome.failure + "\n";
-  const size_t first = outcome.log.size() > lines ? outcome.log.size() - lines : 0;
-  for (size_t i = first; i < outcome.log.size(); ++i) text += outcome.log[i] + "\n";
-  return text;
-}
 
 }  // namespace byteps
 

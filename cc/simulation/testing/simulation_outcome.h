@@ -16,7 +16,8 @@ struct SimulationOutcome {
   // How often it happened: a seed in which nothing does proves nothing.
   uint64_t exchanges = 0, lost_servers = 0, returned_servers = 0, retried_parts = 0,
            given_up_rounds = 0, left_trainings = 0, lost_workers = 0, gpu_exchanges = 0,
-           lost_gpu_workers = 0, lost_hosts_links = 0, row_sums = 0;
+           lost_gpu_workers = 0, lost_hosts_links = 0, row_sums = 0, coded_sums = 0,
+           backup_averages = 0, late_changes = 0;
 
   void Add(const SimulationOutcome& other) {
     for (const auto& [count, what] : kCounts) this->*count += other.*count;
@@ -33,7 +34,7 @@ struct SimulationOutcome {
     uint64_t SimulationOutcome::* count;
     const char* what;
   };
-  static const Count kCounts[12];
+  static const Count kCounts[15];
 };
 
 inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
@@ -41,6 +42,9 @@ inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
     {&SimulationOutcome::exchanges, "exchanges"},
     {&SimulationOutcome::gpu_exchanges, "of them of GPUs"},
     {&SimulationOutcome::row_sums, "sums of rows"},
+    {&SimulationOutcome::coded_sums, "compressed sums"},
+    {&SimulationOutcome::backup_averages, "averages with backup workers"},
+    {&SimulationOutcome::late_changes, "rounds of a quorum to which a worker came late"},
     {&SimulationOutcome::lost_servers, "lost servers, as workers saw them"},
     {&SimulationOutcome::returned_servers, "that came back"},
     {&SimulationOutcome::retried_parts, "parts pushed again"},

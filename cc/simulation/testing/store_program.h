@@ -7,15 +7,14 @@
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cc/base/mutex.h"
 #include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/program_exchange.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -25,7 +24,7 @@ class StoreProgram {
   // `may_give_up`: a worker may leave changes out. Not where a server may be lost: then the next
   // change may be lost with it (base/store_rounds.h).
   StoreProgram(EventSchedule* schedule, int32_t num_workers, bool may_give_up)
-      : schedule_(*schedule), num_workers_(num_workers) {
+      : schedule_(*schedule), num_workers_(num_workers), barrier_(schedule, num_workers) {
     const size_t stores = 1 + schedule_.Draw(1);
     for (size_t i = 0; i < stores; ++i)
       elements_.push_back(static_cast<int64_t>(schedule_.Draw(schedule_.Chance(0.3) ? 8000 : 800)));
@@ -39,12 +38,12 @@ class StoreProgram {
   // What worker `rank` does. False: an exchange has failed, which may be if a worker is lost.
   bool Run(Worker* worker, int32_t rank, uint64_t* exchanges, uint64_t* given_up) {
     for (int store = 0; store < kStores; ++store) {
-      if (store > 0 && !Meet(rank)) return false;
+      if (store > 0 && !barrier_.Meet(rank)) return false;
       if (store > 0) worker->BeginStores(Names());
       made_[rank].assign(elements_.size(), 0);
-      if (!Meet(rank)) return false;
+      if (!barrier_.Meet(rank)) return false;
       const bool is_well = RunStore(worker, rank, store, exchanges, given_up);
-      if (!is_well) has_failed_ = true;
+      if (!is_well) barrier_.Fail();
       if (!is_well) return false;
     }
     return true;
@@ -55,14 +54,6 @@ class StoreProgram {
   static constexpr int kStores = 2;                    // one after the other
   static constexpr int kDigits = 16;                   // bits of a worker's number
   static constexpr int64_t kFirst = int64_t{1} << 60;  // what a store begins with
-
-  struct Sent {
-    std::vector<int64_t> input, output;
-    Mutex mutex;
-    CondVar changed;
-    int calls = 0;
-    Status status;
-  };
 
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
@@ -76,7 +67,7 @@ class StoreProgram {
       // The fast one does not wait for the slow one, but for the staleness.
       if (schedule_.Chance(0.7))
         schedule_.Sleep(static_cast<int64_t>(schedule_.Draw((rank + 1) * pause_ns_)));
-      std::vector<std::shared_ptr<Sent>> sent(elements_.size());
+      std::vector<std::shared_ptr<ProgramExchange>> sent(elements_.size());
       for (size_t i = 0; i < elements_.size(); ++i) {
         if (round > 0 && gives_up_ && schedule_.Chance(0.1)) {
           worker->GiveUpRounds({Names()[i]}, "the program leaves this change out");
@@ -95,41 +86,26 @@ class StoreProgram {
     return CheckEnd(worker, rank, store, exchanges);
   }
 
-  std::shared_ptr<Sent> Push(Worker* worker, size_t index, int64_t value) {
-    auto sent = std::make_shared<Sent>();
-    sent->input.assign(elements_[index], value);
-    sent->output.assign(elements_[index], -1);
+  std::shared_ptr<ProgramExchange> Push(Worker* worker, size_t index, int64_t value) {
     ExchangeRequest request;
     request.tensor.name = Names()[index];
-    request.tensor.dtype = DType::kInt64;
     request.tensor.kind = ExchangeKind::kStore;
     request.tensor.staleness = staleness_;
-    request.tensor.shape = {elements_[index]};
-    request.input = sent->input.data();
-    request.output = sent->output.data();
-    request.keep_alive = sent;
-    request.done = [raw = sent.get()](const Status& status) {
-      MutexLock lock(raw->mutex);
-      raw->status = status;
-      ++raw->calls;
-      raw->changed.NotifyAll();
-    };
-    worker->Enqueue(std::move(request));
-    return sent;
+    return ProgramExchange::Begin(worker, std::move(request),
+                                  std::vector<int64_t>(elements_[index], value));
   }
 
-  bool Await(const std::string& what, Sent* sent) {
-    MutexLock lock(sent->mutex);
-    while (sent->calls == 0) sent->changed.Wait(sent->mutex);
-    if (!sent->status.ok()) failure_ = what + sent->status.ToString();
-    return sent->status.ok();
+  bool Await(const std::string& what, ProgramExchange* sent) {
+    const Status status = sent->Await();
+    if (!status.ok()) failure_ = what + status.ToString();
+    return status.ok();
   }
 
   static int64_t CountOf(int64_t value, int32_t worker) {
     return (value >> (kDigits * worker)) & ((1 << kDigits) - 1);
   }
 
-  bool Check(int32_t rank, int store, int round, size_t index, Sent& sent,
+  bool Check(int32_t rank, int store, int round, size_t index, ProgramExchange& sent,
              std::vector<int64_t>* seen) {
     const std::string what = "worker " + std::to_string(rank) + ", " + Names()[index] + " " +
                              std::to_string(store) + ", round " + std::to_string(round) + ": ";
@@ -157,9 +133,9 @@ class StoreProgram {
 
   // All have the answers to all changes: what is in the store now is the same for all.
   bool CheckEnd(Worker* worker, int32_t rank, int store, uint64_t* exchanges) {
-    if (!Meet(rank)) return false;
+    if (!barrier_.Meet(rank)) return false;
     for (size_t index = 0; index < elements_.size(); ++index) {
-      const std::shared_ptr<Sent> sent = Push(worker, index, 0);
+      const std::shared_ptr<ProgramExchange> sent = Push(worker, index, 0);
       ++*exchanges;
       if (!Await("at the end: ", sent.get())) return false;
       int64_t expected = kFirst + store;
@@ -172,17 +148,7 @@ class StoreProgram {
         return true;
       }
     }
-    return Meet(rank);
-  }
-
-  // All workers have come so far. False: one has failed.
-  bool Meet(int32_t rank) {
-    if (met_.empty()) met_.assign(num_workers_, 0);
-    const int meeting = ++met_[rank];
-    while (!has_failed_ &&
-           std::any_of(met_.begin(), met_.end(), [meeting](int each) { return each < meeting; }))
-      schedule_.Sleep(1000000);
-    return !has_failed_;
+    return barrier_.Meet(rank);
   }
 
   EventSchedule& schedule_;
@@ -193,8 +159,7 @@ class StoreProgram {
   bool gives_up_ = false;
   int64_t pause_ns_ = 0;
   std::vector<std::vector<int>> made_;  // changes, by worker and store
-  std::vector<int> met_;                // meetings, by worker
-  bool has_failed_ = false;
+  ProgramBarrier barrier_;
   std::string failure_;
 };
 

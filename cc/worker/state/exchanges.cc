@@ -159,7 +159,9 @@ void Exchanges::Finish(const std::shared_ptr<Exchange>& exchange, const Status& 
 
 // Its result only: all inputs have been answered.
 void Exchanges::Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Effects* effects) const {
-  effects->dropped.push_back(std::exchange(key->last, exchange));
+  std::shared_ptr<Exchange> before = std::exchange(key->last, exchange);
+  if (exchange->request.tensor.IsQuorumSum()) before.swap(key->earlier);
+  effects->dropped.push_back(std::move(before));
   for (PartRequest& part : exchange->part_requests) {
     if (part.output != nullptr && !exchange->has_moved)
       effects->dropped.push_back(std::move(part.keep_input));
@@ -173,7 +175,10 @@ void Exchanges::FinishAll(const Status& reason, ServerLinks* servers, Effects* e
     if (live != nullptr)
       Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), effects);
   }
-  for (const auto& [name, key] : keys_->by_name()) effects->dropped.push_back(std::move(key->last));
+  for (const auto& [name, key] : keys_->by_name()) {
+    effects->dropped.push_back(std::move(key->last));
+    effects->dropped.push_back(std::move(key->earlier));
+  }
   transmission_->Clear();
   servers->Clear(&effects->dropped);
 }

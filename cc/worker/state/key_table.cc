@@ -174,7 +174,7 @@ Status KeyTable::Move(const TableEntry& entry, std::shared_ptr<Exchange>* live) 
         *known = std::make_shared<const TableEntry>(entry);
     }
   }
-  for (const std::shared_ptr<Exchange>& exchange : {key->last, key->live}) {
+  for (const std::shared_ptr<Exchange>& exchange : {key->earlier, key->last, key->live}) {
     if (exchange == nullptr || exchange->entry == nullptr ||
         exchange->entry->variant != entry.variant)
       continue;
@@ -223,13 +223,23 @@ std::vector<PartsHeld::Part> KeyTable::HeldParts(
   return held;
 }
 
+// Whether another worker may lack the result of `earlier`, too, and that is here.
+static bool IsRoundBefore(const Exchange* earlier, const Exchange& exchange, uint32_t part) {
+  return exchange.request.tensor.IsQuorumSum() && earlier != nullptr && earlier->HasResult(part) &&
+         earlier->round + 1 == exchange.round;
+}
+
 PartsHeld::Part KeyTable::HeldPart(uint64_t id, const Key& key, uint32_t part) const {
   const Exchange* live = key.live.get();
   if (live != nullptr && live->entry != nullptr && part < live->part_done.size() &&
-      live->part_done[part])
-    return {id, part, live->NextRound(part), live->HasResult(part)};
+      live->part_done[part]) {
+    return {id, part, live->NextRound(part), live->HasResult(part),
+            IsRoundBefore(key.last.get(), *live, part)};
+  }
   const Exchange* last = key.last.get();
-  if (last != nullptr && last->HasResult(part)) return {id, part, last->NextRound(part), true};
+  if (last != nullptr && last->HasResult(part)) {
+    return {id, part, last->NextRound(part), true, IsRoundBefore(key.earlier.get(), *last, part)};
+  }
   // A store's rounds are this worker's own, and say nothing of what is in it.
   if (last != nullptr && last->IsStore()) return {id, part, last->NextRound(part), false};
   if (key.IsStore()) return {id, part, 0, false};

@@ -75,6 +75,7 @@ class KeyTable {
     int64_t ended_ns = 0;             // when that was
     bool is_reported = false;         // the coordinator has been told that its result is here
     std::shared_ptr<Exchange> last;   // the one before, while others may lack its result; else null
+    std::shared_ptr<Exchange> earlier;         // the same of that before it, of a quorum only
     std::shared_ptr<TensorFeedback> feedback;  // as the last exchange used it; null: it has none
     std::unique_ptr<Residual> restored;        // for the next exchange's; see RenewFeedback
     RequestedParts requested;

@@ -85,7 +85,8 @@ Status Recovery::OnPartsMoved(const PartsMoved& moved, Effects* effects) {
     if (live != nullptr) PushAgain(live, moved.version);
   }
   for (const PartsMoved::Part& part : moved.parts) {
-    if (part.result_from == rank_) SendResult(part, effects);
+    if (part.earlier_from == rank_) SendResult(part, part.next_round - 1, effects);
+    if (part.result_from == rank_) SendResult(part, part.next_round, effects);
   }
   for (ServerLink& link : *servers_) {
     if (link.is_lost) link.parked.clear();  // PushAgain has queued them
@@ -114,12 +115,13 @@ void Recovery::PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t ver
   }
 }
 
-void Recovery::SendResult(const PartsMoved::Part& part, Effects* effects) {
+// That of the round before `next_round`.
+void Recovery::SendResult(const PartsMoved::Part& part, uint64_t next_round, Effects* effects) {
   const KeyTable::Key* const key = keys_->FindPlaced(part.key);
   if (key == nullptr) return;
-  for (const std::shared_ptr<Exchange>& exchange : {key->live, key->last}) {
+  for (const std::shared_ptr<Exchange>& exchange : {key->live, key->last, key->earlier}) {
     if (exchange == nullptr || exchange->entry == nullptr || !exchange->HasResult(part.part) ||
-        exchange->NextRound(part.part) != part.next_round)
+        exchange->NextRound(part.part) != next_round)
       continue;
     return SendToOwner(exchange->places[part.part].server,
                        exchange->ResultFrame(exchange, part.part, rank_, job_.epoch), effects);
@@ -177,16 +179,19 @@ void Recovery::OnResultsHeld(const ResultsHeld& all_have, Effects* effects) {
   for (const RoundsHeld::Tensor& tensor : all_have.tensors) {
     KeyTable::Key* const key = keys_->FindPlaced(tensor.key);
     if (key == nullptr) continue;
-    std::shared_ptr<Exchange>& last = key->last;
-    if (last != nullptr && last->round < tensor.next_round)
-      effects->dropped.push_back(std::move(last));
+    for (std::shared_ptr<Exchange>* kept : {&key->last, &key->earlier}) {
+      if (*kept != nullptr && (*kept)->round < tensor.next_round)
+        effects->dropped.push_back(std::move(*kept));
+    }
   }
 }
 
 void Recovery::DropResults(KeyTable::Key* key, int32_t server, const FrameHeader& reply,
                            Effects* effects) {
-  if (key->last != nullptr && !key->last->IsStore() && key->last->round < reply.watermark)
-    effects->dropped.push_back(std::move(key->last));
+  for (std::shared_ptr<Exchange>* kept : {&key->last, &key->earlier}) {
+    if (*kept != nullptr && !(*kept)->IsStore() && (*kept)->round < reply.watermark)
+      effects->dropped.push_back(std::move(*kept));
+  }
   FrameHeader ends = reply;
   if (key->IsStore()) ends.round = reply.watermark;  // results have versions for rounds
   servers_->DropResults(ends, server, &effects->dropped);

@@ -5,8 +5,8 @@
 // this worker says how far it is (PartsHeld). From then on only the new owner of a part, which
 // PartsMoved names, can bring its results. What the lost server has not answered is pushed there,
 // from the worker's own memory: input and output of an exchange are never the same. The last result
-// of each name is kept, too, until all workers are known to have it, since it may have reached this
-// one only.
+// of each name, and the last two of a quorum, are kept, too, until all workers are known to have
+// them, since they may have reached this one only.
 //
 // When a server is started again, parts of servers that live move to it in the same way
 // (ServerRejoined). Their connections stay: what comes over them of such a part is dropped from
@@ -69,7 +69,7 @@ class Recovery {
 
  private:
   void PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t version);
-  void SendResult(const PartsMoved::Part& part, Effects* effects);
+  void SendResult(const PartsMoved::Part& part, uint64_t next_round, Effects* effects);
   void SendToOwner(int32_t server, const OutgoingFrame& frame, Effects* effects);
   void TellClock(const TableEntry& entry, uint32_t version, Effects* effects);
   void MoveWithdrawals(Effects* effects);
