@@ -38,7 +38,11 @@ class Terminal:
     def seconds_until(self, shown):
         """How long it takes until `shown(lines)`."""
         begin = time.monotonic()
-        wait_until(lambda: shown(self.screen()), SECONDS)
+        try:
+            wait_until(lambda: shown(self.screen()), SECONDS)
+        except AssertionError:
+            print("what is shown instead:", *self.screen(), sep="\n")
+            raise
         return time.monotonic() - begin
 
     def close(self):
