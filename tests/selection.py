@@ -32,5 +32,10 @@ def some_long(cases, long):
     return _some(cases, long, pytest.mark.long)
 
 
+def some_extended(cases, extended):
+    """The cases as parameters, of which some run in `make test-extended`, not in `make test`."""
+    return _some(cases, extended, pytest.mark.extended)
+
+
 def _some(cases, marked, mark):
     return [pytest.param(case, marks=mark if case in marked else ()) for case in cases]

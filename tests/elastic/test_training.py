@@ -22,6 +22,17 @@ def test_who_is_left_finishes():
     assert outcome.output.count("going back to the last commit") == 1
 
 
+def test_a_quorum_goes_on_with_who_is_left():
+    """One of three is killed in the middle of an epoch, and nobody comes in its place."""
+    outcome = worker_kills.train("quorum", 4, kills=1, seed=3, limit=180, restart=False)
+    assert outcome.code == 0, outcome.output
+    result = outcome.result
+    assert outcome.kills == 1 and outcome.strays == []
+    assert result["size"] == 2 and result["resets"] == [2]
+    # By chance it is log(10) = 2.3. Without a loss and without a quorum it is 0.17.
+    assert result["epochs"] == 4 and result["loss"] < 0.3
+
+
 @pytest.fixture(scope="module")
 def undisturbed():
     outcome = worker_kills.train("fit", EPOCHS, workers=1, limit=200)

@@ -1,9 +1,10 @@
 """Trainings of digits that lose workers: `python -m tests.elastic.training HOW FOLDER EPOCHS`.
 
-HOW is "fit" or "loop", or "fit" with something more: "backup" (workers), "compiled" (by XLA) or
-"cross_step", whose model counts nothing. A variable of the state counts how often each image was
-used, over all workers, in the steps that led to the final weights: steps that were taken back are
-not in it. Rank 0 writes `result.json` into FOLDER; all write a line to `progress.txt` with each
+HOW is "fit" or "loop", or "fit" with something more: "backup" (workers), "compiled" (by XLA),
+"cross_step" or "quorum" (of local steps), whose models count nothing. A quorum's workers are at
+different batches, and commit after epochs only. A variable of the state counts how often each image
+was used, over all workers, in the steps that led to the final weights: steps that were taken back
+are not in it. Rank 0 writes `result.json` into FOLDER; all write a line to `progress.txt` with each
 commit, for those who kill them, and train no further than `limit.txt` says.
 """
 
@@ -26,6 +27,7 @@ BATCH = 64  # over all workers
 BATCHES = 29  # of an epoch
 COMMIT = 5  # batches
 BACKUP = 2  # workers
+LOCAL_STEPS, QUORUM = 4, 2
 SECONDS = 0.03  # at least, for each batch, so that kills hit batches in flight
 RATE = 0.05
 
@@ -70,11 +72,15 @@ def batches(epoch):
 def main(how, folder, epochs):
     """Trains, and reports on rank 0."""
     keras.utils.set_random_seed(1)
-    given = {"cross_step": {"cross_step": True}, "backup": {"backup_workers": BACKUP}}
+    given = {
+        "cross_step": {"cross_step": True},
+        "backup": {"backup_workers": BACKUP},
+        "quorum": {"local_steps": LOCAL_STEPS, "quorum": QUORUM},
+    }
     strategy = bps.BytePSStrategy(**given.get(how, {}))
     with strategy.scope():
         model = Digits(len(load_digits().target))
-        if how == "cross_step":  # which cannot do with a train_step of its own
+        if how in ("cross_step", "quorum"):  # which cannot do with a train_step of its own
             model = model.classifier
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer = keras.optimizers.SGD(RATE, momentum=0.9)
@@ -82,7 +88,7 @@ def main(how, folder, epochs):
     state = Noting(folder, model, epoch=0, batch=0)
     resets = []
     state.register_reset_callbacks([lambda: resets.append(bps.size())])
-    train = Loop(strategy, model) if how == "loop" else fit
+    train = {"loop": Loop, "quorum": FitByEpochs}.get(how, Fit)(strategy, model)
     bps.elastic.run(train)(state, epochs)
     if bps.rank() == 0:
         report(folder, state, loss, resets)
@@ -132,21 +138,43 @@ class Pause(keras.callbacks.Callback):
         time.sleep(SECONDS)
 
 
-def fit(state, epochs):
+class Fit:
     """Trains with `Model.fit`, an epoch at a time."""
-    state.note("begin")
-    callbacks = [
-        bps.elastic.CommitStateCallback(state, COMMIT),
-        bps.elastic.UpdateBatchStateCallback(state),
-        bps.elastic.UpdateEpochStateCallback(state),
-        Pause(),
-    ]
-    while state.epoch < epochs:
-        rest = batches(state.epoch).skip(state.batch)
-        if not isinstance(state.model, Digits):
-            rest = rest.map(lambda inputs, labels, weights: (inputs[0], labels, weights))
-        until = {"initial_epoch": state.epoch, "epochs": state.epoch + 1}
-        state.model.fit(rest, shuffle=False, verbose=0, callbacks=callbacks, **until)
+
+    def __init__(self, strategy, model):
+        del strategy, model  # the state has them
+
+    def __call__(self, state, epochs):
+        state.note("begin")
+        while state.epoch < epochs:
+            rest = batches(state.epoch).skip(state.batch)
+            if not isinstance(state.model, Digits):
+                rest = rest.map(lambda inputs, labels, weights: (inputs[0], labels, weights))
+            until = {"initial_epoch": state.epoch, "epochs": state.epoch + 1}
+            callbacks = [*self.callbacks(state), Pause()]
+            state.model.fit(rest, shuffle=False, verbose=0, callbacks=callbacks, **until)
+            self.end_epoch(state)
+
+    def callbacks(self, state):
+        return [
+            bps.elastic.CommitStateCallback(state, COMMIT),
+            bps.elastic.UpdateBatchStateCallback(state),
+            bps.elastic.UpdateEpochStateCallback(state),
+        ]
+
+    def end_epoch(self, state):
+        """What the callbacks have not done."""
+
+
+class FitByEpochs(Fit):
+    """The same, with a commit after each."""
+
+    def callbacks(self, state):
+        return []
+
+    def end_epoch(self, state):
+        state.epoch += 1
+        state.commit()
 
 
 class Loop:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests import workers
+from tests.selection import asked_values, some_extended
 
 pytest.importorskip("jax", reason="programs of JAX")
 
@@ -27,11 +28,14 @@ pytestmark = pytest.mark.time_limit(600)
 
 
 @pytest.fixture(scope="module")
-def group():
-    return workers.run(_PROGRAM, ["order", _WITHOUT_ROWS, *_NUMBERS], 2, **_ENVIRONMENT)
+def group(request):
+    numbers = asked_values(
+        request, "name", test_the_numbers_are_those_of_exchanges_that_start_at_the_end
+    )
+    return workers.run(_PROGRAM, ["order", _WITHOUT_ROWS, *numbers], 2, **_ENVIRONMENT)
 
 
-@pytest.mark.parametrize("name", _NUMBERS)
+@pytest.mark.parametrize("name", some_extended(_NUMBERS, ["own_step", "compressed"]))
 def test_the_numbers_are_those_of_exchanges_that_start_at_the_end(group, name):
     for (history, weights), (history_at_end, weights_at_end) in group[name]:
         assert history == history_at_end
