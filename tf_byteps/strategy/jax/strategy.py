@@ -6,9 +6,9 @@ from typing import Any
 
 from tf_byteps import runtime
 from tf_byteps.config import Config
-from tf_byteps.errors import BytePSError
 from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
+from tf_byteps.jax.refusals import check_config
 from tf_byteps.strategy.fit import framework
 from tf_byteps.strategy.jax import hooks, initial_values, scopes
 from tf_byteps.strategy.jax.framework import Jax
@@ -83,7 +83,7 @@ class BytePSStrategy:
                 )
         self.compression = resolve_choice(compression)
         runtime.init(config)
-        _check_config(runtime.config())
+        check_config(runtime.config())
         self.extended = _Extended()
         framework.use(Jax())
         hooks.install()
@@ -113,13 +113,3 @@ class _Extended:
     def synchronize_model(self, model: Any) -> None:
         """Gives worker 0's values to all variables of a model and its optimizer. A collective."""
         initial_values.synchronize(model)
-
-
-def _check_config(config: Config) -> None:
-    asked = {"BYTEPS_BACKUP_WORKERS": config.backup_workers, "an elastic job": config.elastic}
-    for what, value in asked.items():
-        if value:
-            raise BytePSError(
-                f"{what} does not work with KERAS_BACKEND=jax: leave it out, or use "
-                "KERAS_BACKEND=tensorflow"
-            )

@@ -23,6 +23,7 @@ from tf_byteps.strategy.jax import (
     batches,
     failures,
     initial_values,
+    own_callbacks,
     random_states,
     scopes,
     start_scheduling,
@@ -88,23 +89,14 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
     try:
         with leaving.telling_the_others(), failures.in_a_sentence(keep), batches.cut(True):
             completed = callbacks.completed(given, self, call.arguments.get("epochs", 1))
-            call.arguments["callbacks"] = _with(completed, self, keep, random_states.Agree())
+            if runtime.size() > 1:
+                completed = own_callbacks.added(completed, self, [], [keep, random_states.Agree()])
+            call.arguments["callbacks"] = completed
             random_states.agree()
             return original(*call.args, **call.kwargs)
     finally:
         _local.fits = outer
         stopping.forget(self)
-
-
-def _with(completed: Any, model: Any, *ours: keras.callbacks.Callback) -> Any:
-    if runtime.size() == 1:
-        return completed
-    if not isinstance(completed, keras.callbacks.CallbackList):
-        return [*completed, *ours]
-    for callback in ours:
-        callback.set_model(model)
-        completed.callbacks.append(callback)
-    return completed
 
 
 def _warn_if_alone(model: Any) -> None:
