@@ -16,6 +16,7 @@ from keras.src.trainers.trainer import Trainer
 from tf_byteps import runtime
 from tf_byteps.errors import BytePSError
 from tf_byteps.exchange import host, leaving
+from tf_byteps.exchange.optimizers import is_distributed, optimizers_of
 from tf_byteps.exchange.strategies import strategy_of
 from tf_byteps.jax.errors import raise_late_failure
 from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
@@ -101,6 +102,8 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
 
 def _warn_if_alone(model: Any) -> None:
     if not runtime.is_initialized() or runtime.size() == 1 or model.name in _said:
+        return
+    if any(map(is_distributed, optimizers_of(model))):
         return
     _said.add(model.name)
     _logger.warning(
