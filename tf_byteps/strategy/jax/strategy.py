@@ -17,7 +17,6 @@ from tf_byteps.strategy.jax.framework import Jax
 _TENSORFLOWS = {
     "cross_step": False,
     "backup_workers": None,
-    "sparse_as_dense": False,
     "merge_repeated_rows": True,
     "local_steps": None,
     "outer": "average",
@@ -47,7 +46,8 @@ class BytePSStrategy:
         compression: how gradients are made smaller on the wire: a member of `Compression` or its
             name, such as `"int8"`, or a function that returns one (or `None`) for a
             `keras.Variable`; the same on all workers.
-        **others: what TensorFlow's strategy takes besides. None of it works on JAX yet.
+        **others: what TensorFlow's strategy takes besides. `sparse_as_dense` asks for what is:
+            gradients of embeddings are dense on JAX. Nothing else works on JAX yet.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, tf_byteps
@@ -73,6 +73,7 @@ class BytePSStrategy:
         compression: CompressionChoice = Compression.none,
         **others: Any,
     ) -> None:
+        others.pop("sparse_as_dense", None)  # gradients of embeddings are dense on JAX
         for name, value in others.items():
             if name not in _TENSORFLOWS:
                 raise TypeError(f"BytePSStrategy has no argument {name!r}")
