@@ -38,6 +38,11 @@ def is_distributed(optimizer: Optimizer) -> bool:
     return hasattr(optimizer, "byteps_reduction")
 
 
+def is_overwritten(variable: object) -> bool:
+    """Whether a variable's gradient is its new value."""
+    return getattr(variable, "overwrite_with_gradient", False)
+
+
 def with_inner(optimizer: Optimizer) -> Iterator[Any]:
     """An optimizer, and those within a `LossScaleOptimizer` or a `MultiOptimizer`."""
     yield optimizer

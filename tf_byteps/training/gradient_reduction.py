@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tf_byteps.exchange.backup import backup_workers as checked_backup_workers
 from tf_byteps.exchange.gradient_arguments import GradientArguments
+from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.exchange.reduce_op import Average
-from tf_byteps.gradients.overwriting import is_overwritten
 from tf_byteps.gradients.reducing import reduce_gradients
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.training.runtime_ops import size_op

@@ -25,6 +25,7 @@ from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tf_byteps import runtime
+from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.exchange.reduce_op import Sum
 from tf_byteps.jax.collectives import push_pull_all
 from tf_byteps.jax.gradients import push_pull_gradients
@@ -153,7 +154,7 @@ def reduce(
         The list of gradients.
     """
     for variable in variables:
-        if getattr(variable, "overwrite_with_gradient", False):
+        if is_overwritten(variable):
             raise NotImplementedError(
                 f"the variable {variable.path!r} is overwritten with its gradient, as in "
                 "float8 training, which BytePSStrategy does not support with KERAS_BACKEND=jax"
