@@ -2,7 +2,7 @@
 TensorFlow where Keras runs on something else."""
 
 # What belongs to Keras's objects, which then are not TensorFlow's.
-_OF_KERAS = ("DistributedOptimizer", "OuterSync", "elastic", "keras", "local_steps")
+_OF_KERAS = ("OuterSync", "elastic", "local_steps")
 
 
 def check_tensorflow(installed: str) -> None:

@@ -21,6 +21,7 @@ PURPOSES = {
     "tf_byteps.elastic.retracing": "functions that are traced before workers come or leave",
     "tf_byteps.gradients.row_updates": "updates of the rows of embeddings",
     "tf_byteps.keras.hooks": "fit with a DistributedOptimizer",
+    "tf_byteps.keras.jax.training": "the first step of a DistributedOptimizer",
     "tf_byteps.keras.leaving": "leaving on SIGTERM",
     "tf_byteps.ops.input_waits": "the counted samples",
     "tf_byteps.ops.library": "saved functions and errors of exchanges",

@@ -32,14 +32,15 @@ def replaced_functions():
         from tf_byteps.strategy.jax import hooks
 
         hooks.install()
-        return list(wrapping.replaced)
+    else:
+        from tf_byteps.elastic import retracing
+        from tf_byteps.strategy import keras_hooks
+
+        keras_hooks.install()
+        retracing.next_epoch()
 
     import tf_byteps.keras
-    from tf_byteps.elastic import retracing
-    from tf_byteps.strategy import keras_hooks
 
-    keras_hooks.install()
-    retracing.next_epoch()
     tf_byteps.keras.DistributedOptimizer(keras.optimizers.SGD())
     tf_byteps.keras.callbacks.LeaveOnSignal()
     return list(wrapping.replaced)

@@ -109,6 +109,7 @@ def test_what_others_keep_to_themselves_is_imported_in_one_place():
     }
     assert {user for user in users if not user.startswith("tf_byteps.strategy.jax")} == {
         "tf_byteps.private.keras",
+        "tf_byteps.private.keras_jax",
         "tf_byteps.private.keras_tensorflow",
         "tf_byteps.private.tensorflow",
     }

@@ -52,15 +52,50 @@ tf_byteps.BytePSStrategy()
 """
 _JAX = """
 import keras, numpy as np, tf_byteps
-with tf_byteps.BytePSStrategy().scope():
+with tf_byteps.BytePSStrategy(sparse_as_dense=True).scope():
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
 model.fit(np.ones([4, 2]), np.ones([4, 1]), batch_size=2, verbose=0)
 assert model.predict(np.ones([3, 2]), verbose=0).shape == (3, 1)
 try:
-    tf_byteps.keras
+    tf_byteps.elastic
 except ImportError as error:
-    assert "tf_byteps.keras is for Keras on TensorFlow, and KERAS_BACKEND is 'jax'" in str(error)
+    assert "tf_byteps.elastic is for Keras on TensorFlow, and KERAS_BACKEND is 'jax'" in str(error)
+"""
+_KERAS_ON_JAX = """
+import tempfile, keras, numpy as np, tf_byteps, tf_byteps.keras as bps
+bps.init()
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile(tf_byteps.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+callbacks = [
+    bps.callbacks.BroadcastGlobalVariablesCallback(0),
+    bps.callbacks.MetricAverageCallback(),
+    bps.callbacks.LearningRateWarmupCallback(1),
+    bps.callbacks.LeaveOnSignal(),
+]
+model.fit(np.ones([4, 2]), np.ones([4, 1]), batch_size=2, callbacks=callbacks, verbose=0)
+with tempfile.TemporaryDirectory() as folder:
+    model.save(path := f"{folder}/model.keras")
+    loaded = bps.load_model(path)
+assert loaded.optimizer.byteps_reduction.is_plain
+assert bps.push_pull(np.float64(3), name="x") == 3 and bps.allgather_object("x") == ["x"]
+for name in ("layers", "optimizers", "elastic"):
+    try:
+        getattr(bps, name).anything
+    except NotImplementedError as error:
+        assert f"tf_byteps.keras.{name} does not work with KERAS_BACKEND=jax" in str(error)
+assert "tensorflow" not in sys.modules
+bps.shutdown()
+"""
+_KERAS_ON_NUMPY = """
+import tf_byteps
+try:
+    tf_byteps.DistributedOptimizer
+except ImportError as error:
+    said = "tf_byteps.keras is for Keras on TensorFlow or JAX, and KERAS_BACKEND is 'numpy': set it"
+    assert said in str(error)
+else:
+    raise AssertionError
 """
 _JAX_ARRAYS = """
 import tf_byteps, tf_byteps.jax, jax, jax.numpy as jnp
@@ -81,12 +116,14 @@ tf_byteps.shutdown()
         (["tensorflow", "keras", "jax"], _NEUTRAL, "tensorflow"),
         (["jax"], _TENSORFLOW, "tensorflow"),
         (["tensorflow"], _JAX, "jax"),
+        (["tensorflow"], _KERAS_ON_JAX, "jax"),
+        (["tensorflow"], _KERAS_ON_NUMPY, "numpy"),
         (["tensorflow", "keras"], _JAX_ARRAYS, "jax"),
     ],
-    ids=["neutral", "tensorflow", "keras on jax", "jax"],
+    ids=["neutral", "tensorflow", "strategy", "keras on jax", "keras on numpy", "jax"],
 )
 def test_without(blocked, program, backend):
-    if backend == "jax":
+    if backend != "tensorflow":  # Keras on NumPy needs it, too
         pytest.importorskip("jax", reason="Keras on JAX needs jax")
     run = subprocess.run(
         [sys.executable, "-c", _BLOCK.format(blocked=blocked) + program],

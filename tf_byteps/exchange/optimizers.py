@@ -33,6 +33,16 @@ def optimizers_of(model: keras.Model) -> list[Any]:
     return list({id(optimizer): optimizer for optimizer in found}.values())
 
 
+def is_distributed(optimizer: Optimizer) -> bool:
+    """Whether an optimizer is one that `DistributedOptimizer` has returned."""
+    return hasattr(optimizer, "byteps_reduction")
+
+
+def is_overwritten(variable: object) -> bool:
+    """Whether a variable's gradient is its new value."""
+    return getattr(variable, "overwrite_with_gradient", False)
+
+
 def with_inner(optimizer: Optimizer) -> Iterator[Any]:
     """An optimizer, and those within a `LossScaleOptimizer` or a `MultiOptimizer`."""
     yield optimizer

@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.ops import Max, names, push_pull
 
 if TYPE_CHECKING:
     import keras
-
-
-def is_overwritten(variable: object) -> bool:
-    """Whether a variable's gradient is its new value."""
-    return getattr(variable, "overwrite_with_gradient", False)
 
 
 def reduce_overwriting(

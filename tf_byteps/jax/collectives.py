@@ -298,10 +298,7 @@ def gather(
     gradient = checked_gradient(gradient)
     derived = exchange_name(name, "gather")
     sent, decode = dtypes.to_copy(value, "gather")
-    if jnp.ndim(value) == 0:
-        raise ValueError(
-            "a scalar has no axis 0 to gather along: reshape it to [1], for one element per worker"
-        )
+    check_rows(value)
     exchanges = Exchanges(
         names=(derived,),
         is_derived=name is None,
@@ -311,3 +308,11 @@ def gather(
         gradient=gradient,
     )
     return decode(exchange([sent], exchanges, runtime.size())[0])
+
+
+def check_rows(value: Any) -> None:
+    """Raises ValueError if what is to be gathered has no rows."""
+    if jnp.ndim(value) == 0:
+        raise ValueError(
+            "a scalar has no axis 0 to gather along: reshape it to [1], for one element per worker"
+        )

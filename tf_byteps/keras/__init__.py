@@ -1,9 +1,11 @@
 """tf_byteps for Keras without a strategy: `import tf_byteps.keras as bps`.
 
-With `BytePSStrategy` nothing of this is needed: plain Keras objects are used there.
+With `BytePSStrategy` nothing of this is needed: plain Keras objects are used there. Keras runs on
+TensorFlow or on JAX (`KERAS_BACKEND`), and the other one is not imported.
 """
 
-from tf_byteps import elastic
+import typing
+
 from tf_byteps.build_facts import (
     ccl_built,
     check_num_rank_power_of_2,
@@ -19,7 +21,9 @@ from tf_byteps.build_facts import (
     num_rank_is_power_2,
     rocm_built,
 )
+from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.objects import allgather_object, broadcast_object
+from tf_byteps.exchange.reduce_op import Average, Max, Min, Product, Sum
 from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what to use instead)
     Adasum,
     PartialDistributedGradientTape,
@@ -30,18 +34,19 @@ from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what
     join,
     remove_process_set,
 )
-from tf_byteps.keras import callbacks, layers, optimizers
+from tf_byteps.keras import callbacks
 from tf_byteps.keras.optimizer import DistributedOptimizer
 from tf_byteps.keras.saving import load_model
+from tf_byteps.keras.stand_ins import on_tensorflow
 from tf_byteps.keras.values import (
     allgather,
     allreduce,
     broadcast,
     broadcast_global_variables,
+    broadcast_variables,
     push_pull,
     reducescatter,
 )
-from tf_byteps.ops import Average, Compression, Max, Min, Product, Sum
 from tf_byteps.runtime import (
     cross_rank,
     cross_size,
@@ -56,7 +61,14 @@ from tf_byteps.runtime import (
     start_timeline,
     stop_timeline,
 )
-from tf_byteps.training.variables import broadcast_variables
+
+if typing.TYPE_CHECKING:
+    from tf_byteps import elastic
+    from tf_byteps.keras import layers, optimizers
+else:
+    elastic = on_tensorflow("elastic", "tf_byteps.elastic")
+    layers = on_tensorflow("layers", "tf_byteps.keras.layers")
+    optimizers = on_tensorflow("optimizers", "tf_byteps.keras.optimizers")
 
 __all__ = [
     "Average",

@@ -6,23 +6,29 @@ from __future__ import annotations
 # Keras's types say little of a callback's model and parameters.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
-import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.exchange.objects import allgather_object
 from tf_byteps.exchange.optimizers import optimizers_of
-from tf_byteps.exchange.strategies import is_ours
-from tf_byteps.gradients import accumulators
-from tf_byteps.keras.checkpoint import TrainingCheckpoint
+from tf_byteps.exchange.strategies import strategy_of
+from tf_byteps.keras.distributed import innermost
+from tf_byteps.keras.framework import current
 from tf_byteps.keras.leaving import LeaveOnSignal
-from tf_byteps.keras.residuals import BackupResiduals
-from tf_byteps.keras.telemetry import Telemetry
-from tf_byteps.training.gradient_reduction import GradientReduction
-from tf_byteps.training.variables import broadcast_variables
+from tf_byteps.keras.stand_ins import on_tensorflow
 from tf_byteps.types import Variable
+
+if TYPE_CHECKING:
+    from tf_byteps.exchange.gradient_arguments import GradientArguments
+    from tf_byteps.keras.checkpoint import TrainingCheckpoint
+    from tf_byteps.keras.residuals import BackupResiduals
+    from tf_byteps.keras.telemetry import Telemetry
+else:
+    BackupResiduals = on_tensorflow("callbacks.BackupResiduals", "tf_byteps.keras.residuals")
+    Telemetry = on_tensorflow("callbacks.Telemetry", "tf_byteps.keras.telemetry")
+    TrainingCheckpoint = on_tensorflow("callbacks.TrainingCheckpoint", "tf_byteps.keras.checkpoint")
 
 __all__ = [
     "BackupResiduals",
@@ -70,40 +76,20 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """Broadcasts, or prepares to if the model has no variables yet."""
         if runtime.size() == 1:
             return
-        if all(layer.built for layer in self.model._flatten_layers(include_self=False)):
+        if not current().before_first_step(self.model, self._broadcast):
             self._broadcast()
-        else:
-            self._broadcast_before_step()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Averages accumulated gradients, if steps are left for which no update was made."""
         for optimizer in optimizers_of(self.model):
             reduction = getattr(optimizer, "byteps_reduction", None)
-            if reduction is not None and not is_ours(self.model.distribute_strategy):
-                accumulators.average([optimizer], lambda v, r=reduction: self._is_local(v, r))
+            if reduction is not None and strategy_of(self.model) is None:
+                current().average_accumulated(
+                    optimizer, lambda v, r=reduction: self._is_local(v, r)
+                )
 
-    def _is_local(self, variable: Variable, reduction: GradientReduction) -> bool:
+    def _is_local(self, variable: Variable, reduction: GradientArguments) -> bool:
         return _key(variable) in self._local or reduction.is_local(variable)
-
-    def _broadcast_before_step(self) -> None:
-        """Puts the broadcast before the first step's own work: there the shapes are known."""
-        model = self.model
-        train_step = model.train_step
-        pending = True
-
-        def first_step(data: object) -> Any:
-            nonlocal pending
-            if pending:
-                pending = False
-                # Outside of the function that is being traced: its variables have no values yet.
-                with tf.init_scope():
-                    model._symbolic_build(data_batch=data)
-                    self._broadcast()
-            return train_step(data)
-
-        model.train_step = first_step
-        model.make_train_function(force=True)  # keeps the function above
-        del model.train_step
 
     def _broadcast(self) -> None:
         model = self.model
@@ -116,7 +102,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             variables += optimizer.variables
         unique = {_key(variable): variable for variable in variables}
         shared = [variable for key, variable in unique.items() if key not in self._local]
-        broadcast_variables(shared, self.root_rank)
+        current().broadcast_variables(shared, self.root_rank)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -204,7 +190,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Reads the optimizer's rate and checks that it can be set."""
-        optimizer = _innermost(self.model.optimizer)
+        optimizer = innermost(self.model.optimizer)
         if not isinstance(optimizer._learning_rate, keras.Variable):
             raise ValueError(
                 "the optimizer has a learning rate schedule of its own: give it a number, or leave "
@@ -233,10 +219,11 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the rate to the logs, as `"lr"`."""
         if logs is not None:
-            logs["lr"] = float(_innermost(self.model.optimizer).learning_rate)
+            logs["lr"] = float(innermost(self.model.optimizer).learning_rate)
 
     def _set_rate(self, epoch: float) -> None:
-        optimizer = _innermost(self.model.optimizer)
+        _read_variables(self.model)
+        optimizer = innermost(self.model.optimizer)
         old = float(optimizer.learning_rate)
         new = self.initial_lr * self.multiplier(epoch)
         optimizer.learning_rate = new
@@ -296,17 +283,20 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         super().on_epoch_end(epoch, logs)
         if self.verbose and self.end_epoch is not None and epoch == self.end_epoch - 1:
             if runtime.rank() == 0:
-                rate = float(_innermost(self.model.optimizer).learning_rate)
+                rate = float(innermost(self.model.optimizer).learning_rate)
                 print(f"\nEpoch {epoch + 1}: the warm-up ends with learning rate {rate:g}.")
 
 
 def _key(variable: Variable) -> int:
-    """Equal for a `keras.Variable` and its `tf.Variable`."""
-    return id(getattr(variable, "_value", variable))
+    """Equal for a `keras.Variable` and its `tf.Variable`. JAX's arrays are values, and change."""
+    value = getattr(variable, "_value", None)
+    return id(value if hasattr(value, "assign") else variable)
 
 
-def _innermost(optimizer: keras.optimizers.Optimizer) -> Any:
-    return getattr(optimizer, "inner_optimizer", optimizer)
+def _read_variables(model: keras.Model) -> None:
+    """On JAX a training step has the values of the variables, until they are asked for."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
 
 
 def _velocities(optimizer: keras.optimizers.Optimizer) -> list[Any]:

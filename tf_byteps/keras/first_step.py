@@ -2,28 +2,31 @@
 
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
+from tf_byteps.exchange.equality import difference
 from tf_byteps.exchange.object_gather import gather_objects
-from tf_byteps.training.equality import difference
 
 _logger = logging.getLogger("tf_byteps")
 _checked = weakref.WeakSet()
 _ADVICE = (
     "broadcast them before the first step: with "
     "tf_byteps.keras.callbacks.BroadcastGlobalVariablesCallback(0) in fit, or "
-    "tf_byteps.broadcast_variables(model.variables + optimizer.variables, root_rank=0)"
+    "tf_byteps.keras.broadcast_variables(model.variables + optimizer.variables, root_rank=0)"
 )
 
+# Takes variables; returns a 64-bit number for the value of each.
+Fingerprints = Callable[[Sequence[Any]], list[int]]
 
-@tf.autograph.experimental.do_not_convert
-def check(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> None:
+
+def check(
+    optimizer: keras.optimizers.Optimizer, variables: Sequence[Any], fingerprints: Fingerprints
+) -> None:
     """Compares the weights that an optimizer updates, before it does so first. A collective then.
 
     Also while a step is traced: it looks at the values of that moment. In elastic jobs, where
@@ -32,6 +35,7 @@ def check(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> No
     Args:
         optimizer: a distributed optimizer.
         variables: those that it is about to update: `keras.Variable`s.
+        fingerprints: of the framework.
 
     Raises:
         BytePSError: on all workers, if a variable differs and BYTEPS_CHECK_WEIGHTS=error, or if
@@ -54,9 +58,8 @@ def check(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> No
     common = [variable for variable in variables if not is_local(variable)]
     found = None
     if mode != "off":
-        named = [(getattr(variable, "path", variable.name), variable) for variable in common]
-        with tf.init_scope():
-            found = difference("weights", [(n, tf.convert_to_tensor(v)) for n, v in named])
+        names = [getattr(variable, "path", variable.name) for variable in common]
+        found = difference("weights", names, fingerprints(common))
     if found is None:
         return
     message = f"before the first step, {found}: {_ADVICE}"
@@ -66,16 +69,22 @@ def check(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> No
         _logger.warning("%s", message, extra=logs.event("weights_differ"))
 
 
-def check_again(optimizer: keras.optimizers.Optimizer) -> None:
+def check_again(optimizer: keras.optimizers.Optimizer, fingerprints: Fingerprints) -> None:
     """Compares the weights once more, as `check` does, after a training that has failed.
 
     Args:
         optimizer: a distributed optimizer, which all workers have built or none.
+        fingerprints: of the framework.
 
     Raises:
         BytePSError: see `check`.
     """
     variables = optimizer._trainable_variables
     if variables:
-        _checked.discard(optimizer)
-        check(optimizer, variables)
+        forget(optimizer)
+        check(optimizer, variables, fingerprints)
+
+
+def forget(optimizer: keras.optimizers.Optimizer) -> None:
+    """Lets `check` compare the weights of a distributed optimizer once more."""
+    _checked.discard(optimizer)

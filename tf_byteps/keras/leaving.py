@@ -9,11 +9,11 @@ from types import FrameType
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
 
 from tf_byteps import runtime
+from tf_byteps.exchange import host
 from tf_byteps.exchange.strategies import is_ours
-from tf_byteps.ops import Max, push_pull
 from tf_byteps.types import Logs
 from tf_byteps.wrapping import wrap
 
@@ -117,7 +117,8 @@ def _largest(number: int) -> int:
     """Of all workers. A collective, which waits."""
     if runtime.size() == 1:
         return number
-    return int(push_pull(tf.constant(number), op=Max, name="leave on signal"))
+    own = np.array(number, np.int32)
+    return int(host.exchange_all([own], ["leave on signal"], kind="max")[0])
 
 
 def _is_in_fit(frame: FrameType | None, model: keras.Model | None) -> bool:

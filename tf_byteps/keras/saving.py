@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import keras
 
+from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compression_choice import CompressionChoice
 from tf_byteps.keras.optimizer import DistributedOptimizer
-from tf_byteps.ops import Compression
 
 
 def load_model(

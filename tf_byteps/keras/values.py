@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from typing import NoReturn
 
 import numpy as np
 
-from tf_byteps import ops
-from tf_byteps.exchange.compression import AnyCompressor
-from tf_byteps.ops import Average, Compression, ReduceOp
-from tf_byteps.training import scattering, variables
-from tf_byteps.types import TensorLike
+from tf_byteps.exchange.compression import AnyCompressor, Compression
+from tf_byteps.exchange.reduce_op import Average, ReduceOp
+from tf_byteps.exchange.unsupported import refuse_process_set
+from tf_byteps.keras.framework import current
+from tf_byteps.types import TensorLike, Variable
 
 
 def push_pull(
@@ -43,16 +44,9 @@ def push_pull(
 
     >>> mean_loss = tf_byteps.keras.push_pull(np.float32(loss), name="loss")
     """
-    result: Any = ops.push_pull(
-        value,
-        average=average,
-        name=name,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        op=op,
-        compression=compression,
+    return current().push_pull(
+        value, name, average, prescale_factor, postscale_factor, op, compression
     )
-    return result.numpy()
 
 
 allreduce = push_pull
@@ -75,7 +69,7 @@ def allgather(value: TensorLike, name: str | None = None) -> np.ndarray:
 
     >>> all_scores = tf_byteps.keras.allgather(np.array([score]), name="scores")
     """
-    return ops.gather(value, name).numpy()
+    return current().allgather(value, name)
 
 
 def reducescatter(
@@ -104,13 +98,7 @@ def reducescatter(
 
     >>> own = tf_byteps.keras.reducescatter(np.ones([tf_byteps.size(), 8]), name="statistics")
     """
-    return scattering.reducescatter(
-        value,
-        op=op,
-        name=name,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-    ).numpy()
+    return current().reducescatter(value, name, op, prescale_factor, postscale_factor)
 
 
 def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> np.ndarray:
@@ -131,11 +119,46 @@ def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> np.
 
     >>> epoch = int(tf_byteps.keras.broadcast(epoch, root_rank=0, name="epoch"))
     """
-    return np.asarray(ops.broadcast(value, root_rank, name))
+    return current().broadcast(value, root_rank, name)
+
+
+def broadcast_variables(
+    variables: Iterable[Variable],
+    root_rank: int,
+    scope: str = "",
+    process_set: None = None,
+    inplace: bool = True,
+) -> None:
+    """Sets variables to the root's values, on all workers. A collective.
+
+    The workers first compare what they are about to set: path, dtype and shape of each variable,
+    not the order. Call it before training, and after a restore that only one worker has done.
+
+    Args:
+        variables: a list (or other structure) of `keras.Variable`; on TensorFlow see
+            `tf_byteps.broadcast_variables`.
+        root_rank: an integer, the rank of the worker whose values count.
+        scope: a prefix of the exchanges' names.
+        process_set: must be `None`: an exchange is always between all workers.
+        inplace: accepted for compatibility and not used: variables are always set in place.
+
+    Raises:
+        ValueError: the workers' lists differ; all workers raise it and it names the difference.
+            Or `root_rank` is not a rank of the job.
+        TypeError: on JAX, if something else than a `keras.Variable` is given.
+        NotImplementedError: `process_set` is given.
+
+    Example:
+
+    >>> tf_byteps.keras.broadcast_variables(model.variables, root_rank=0)
+    """
+    del inplace
+    refuse_process_set(process_set)
+    current().broadcast_variables(variables, root_rank, scope)
 
 
 def broadcast_global_variables(root_rank: int) -> NoReturn:
-    """Raises RuntimeError: TensorFlow 2 keeps no list of all variables.
+    """Raises RuntimeError: Keras keeps no list of all variables.
 
     Args:
         root_rank: unused.
@@ -145,4 +168,8 @@ def broadcast_global_variables(root_rank: int) -> NoReturn:
 
     Example: see `callbacks.BroadcastGlobalVariablesCallback`.
     """
-    variables.broadcast_global_variables(root_rank)
+    raise RuntimeError(
+        "Keras keeps no list of all variables: call "
+        f"tf_byteps.keras.broadcast_variables(model.variables, root_rank={root_rank}), or train "
+        "with the callback tf_byteps.keras.callbacks.BroadcastGlobalVariablesCallback"
+    )

@@ -5,87 +5,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps.exchange import reduce_op
 from tf_byteps.exchange.backup import backup_workers as checked_backup_workers
-from tf_byteps.exchange.compression import Compression
-from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
-from tf_byteps.exchange.reduce_op import Average, ReduceOp, Sum
-from tf_byteps.gradients.overwriting import is_overwritten
+from tf_byteps.exchange.gradient_arguments import GradientArguments
+from tf_byteps.exchange.optimizers import is_overwritten
+from tf_byteps.exchange.reduce_op import Average
 from tf_byteps.gradients.reducing import reduce_gradients
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.training.runtime_ops import size_op
 
 
-class GradientReduction:
-    """How a tape or an optimizer reduces gradients: checked arguments that both have.
+class GradientReduction(GradientArguments):
+    """TensorFlow's reduction of gradients, as arguments say that are checked.
 
     Args:
-        op: `Average` or `Sum`, or its name.
-        compression: a member of `Compression` or its name, or a function of a variable that
-            returns one.
-        sparse_as_dense: whether `tf.IndexedSlices` become dense tensors first.
-        gradient_predivide_factor: a positive number f: gradients are divided by f before the
-            exchange and multiplied by f after it.
-        scale_local_gradients: whether gradients that stay local are divided by the number of
-            workers when the others are averaged.
-        scope: a prefix of the exchanges' names.
-        backup_workers: how many workers an average need not wait for; `None`: as configured.
-        merge_repeated_rows: whether rows of `tf.IndexedSlices` with one index become one row.
-
-    Raises:
-        ValueError: an argument cannot be used.
+        *args, **kwargs: those of `GradientArguments`.
     """
-
-    def __init__(
-        self,
-        op: ReduceOp | str = Average,
-        compression: CompressionChoice = Compression.none,
-        sparse_as_dense: bool = False,
-        gradient_predivide_factor: float = 1.0,
-        scale_local_gradients: bool = True,
-        scope: str = "",
-        backup_workers: int | None = None,
-        merge_repeated_rows: bool = True,
-    ) -> None:
-        op = reduce_op.resolve(None, op)
-        if op not in (Average, Sum):
-            raise ValueError(f"gradients are reduced with 'average' or 'sum', not with {str(op)!r}")
-        if not gradient_predivide_factor > 0:
-            raise ValueError(
-                f"gradient_predivide_factor must be above 0, got {gradient_predivide_factor}"
-            )
-        if gradient_predivide_factor != 1 and op != Average:
-            raise ValueError("gradient_predivide_factor needs op=Average: it splits the division")
-        if backup_workers and op != Average:
-            raise ValueError("backup_workers needs op=Average: the sum of some is not that of all")
-        self.op = op
-        self.backup_workers = backup_workers if op == Average else 0
-        self.compression = resolve_choice(compression)
-        self.sparse_as_dense = sparse_as_dense
-        self.merge_repeated_rows = merge_repeated_rows
-        self.predivide_factor = gradient_predivide_factor
-        self.scale_local_gradients = scale_local_gradients
-        self.scope = scope
-        self._local = []
-        #: Whether this is what `BytePSStrategy` does as well: nothing but averages.
-        self.is_plain = (
-            op == Average
-            and self.compression is Compression.none
-            and not sparse_as_dense
-            and merge_repeated_rows
-            and gradient_predivide_factor == 1
-            and backup_workers is None
-        )
-
-    @property
-    def has_local(self) -> bool:
-        """Whether some variables keep their local gradients."""
-        return bool(self._local)
-
-    def register_local(self, variable: Any) -> None:
-        """Leaves a variable's gradient as this worker computed it."""
-        if not self.is_local(variable):
-            self._local.append(variable)
 
     def reduce(
         self, gradients: Iterable[Any], variables: Sequence[Any], multiplier: float = 1.0
@@ -130,10 +64,6 @@ class GradientReduction:
                 gradients[index] = self._scaled_local(gradients[index], multiplier)
         return gradients
 
-    def is_local(self, variable: Any) -> bool:
-        """Whether a variable keeps its local gradients."""
-        return any(_identity(variable) is _identity(other) for other in self._local)
-
     def _scaled_local(self, gradient: Any, multiplier: float) -> Any:
         factor = tf.constant(multiplier, tf.float32)
         if self.scale_local_gradients and self.op == Average:
@@ -146,7 +76,8 @@ class GradientReduction:
             return tf.IndexedSlices(scale(gradient.values), gradient.indices, gradient.dense_shape)
         return scale(gradient)
 
-
-def _identity(variable: Any) -> Any:
-    """What a `keras.Variable` and its `tf.Variable` have in common."""
-    return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+    def _identity(self, variable: Any) -> Any:
+        """What a `keras.Variable` and its `tf.Variable` have in common."""
+        return (
+            variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+        )

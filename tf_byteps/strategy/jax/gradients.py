@@ -25,9 +25,10 @@ from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tf_byteps import runtime
-from tf_byteps.exchange.compression_choice import of_variables
-from tf_byteps.exchange.reduce_op import Average, Sum
+from tf_byteps.exchange.optimizers import is_overwritten
+from tf_byteps.exchange.reduce_op import Sum
 from tf_byteps.jax.collectives import push_pull_all
+from tf_byteps.jax.gradients import push_pull_gradients
 from tf_byteps.strategy.jax import origins, steps
 from tf_byteps.strategy.jax.steps import Step
 from tf_byteps.wrapping import Change
@@ -153,27 +154,14 @@ def reduce(
         The list of gradients.
     """
     for variable in variables:
-        if getattr(variable, "overwrite_with_gradient", False):
+        if is_overwritten(variable):
             raise NotImplementedError(
                 f"the variable {variable.path!r} is overwritten with its gradient, as in "
                 "float8 training, which BytePSStrategy does not support with KERAS_BACKEND=jax"
             )
     choice = step.model.distribute_strategy.compression
-    groups: dict[Any, list[int]] = {}
-    for index, compressor in enumerate(of_variables(choice, variables)):
-        groups.setdefault(compressor, []).append(index)
-    reduced = list(grads)
-    for compressor, chosen in groups.items():
-        sums = push_pull_all(
-            [_contribution(step, grads[index]) for index in chosen],
-            [names[index] for index in chosen],
-            is_derived=False,
-            op=Average,
-            compression=compressor,
-        )
-        for index, total in zip(chosen, sums, strict=True):
-            reduced[index] = total
-    return reduced
+    contributions = [_contribution(step, gradient) for gradient in grads]
+    return push_pull_gradients(contributions, variables, names, choice)
 
 
 def _contribution(step: Step, gradient: Any) -> Any:

@@ -2,6 +2,7 @@
 (protocol rule 28)."""
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -25,8 +26,6 @@ _synchronized: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDiction
 def synchronize(model: Any) -> None:
     """Sets all variables of a model and its optimizers to worker 0's values. A collective.
 
-    Only values that differ are sent.
-
     Those of kind `own` only before the first training.
 
     Args:
@@ -43,16 +42,36 @@ def synchronize(model: Any) -> None:
     kept = {id(variable) for variable in own if hasattr(variable, _BEGUN)}
     for variable in own:
         setattr(variable, _BEGUN, True)
-    keyed = keyed_variables((v.path, v) for v in variables if id(v) not in kept)
-    check_lists(_WHAT, gather_objects(f"initial values/{_WHAT}", list(keyed)))
+    broadcast(
+        _WHAT, [(variable.path, variable) for variable in variables if id(variable) not in kept]
+    )
+
+
+def broadcast(
+    what: str, named_variables: Iterable[tuple[str, keras.Variable]], root_rank: int = 0
+) -> None:
+    """Sets variables to one worker's values. A collective. Only values that differ are sent.
+
+    Args:
+        what: a few words for error messages, equal on all workers.
+        named_variables: pairs of a name and a variable.
+        root_rank: the rank of the worker whose values count.
+
+    Raises:
+        ValueError: on all workers, if their lists differ.
+    """
+    keyed = keyed_variables(named_variables)
+    check_lists(what, gather_objects(f"initial values/{what}", list(keyed)))
+    if not keyed:
+        return
     # Most often they are equal: made from one seed, or by the last training.
     numbers = fingerprints([variable.value for variable in keyed.values()])
     differs = differing("fingerprints of initial values", numbers)
     sent = {key: variable for (key, variable), new in zip(keyed.items(), differs) if new}
     values = [np.asarray(keras.ops.convert_to_numpy(variable)) for variable in sent.values()]
     names = [f"initial value/{key}" for key in sent]
-    received = host.copy_all(values, names, "broadcast")
-    if runtime.rank() == 0:
+    received = host.copy_all(values, names, "broadcast", root_rank)
+    if runtime.rank() == root_rank:
         return
     for variable, value in zip(sent.values(), received, strict=True):
         variable.assign(value)

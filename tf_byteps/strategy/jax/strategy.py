@@ -6,9 +6,9 @@ from typing import Any
 
 from tf_byteps import runtime
 from tf_byteps.config import Config
-from tf_byteps.errors import BytePSError
 from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
+from tf_byteps.jax.refusals import check_config
 from tf_byteps.strategy.fit import framework
 from tf_byteps.strategy.jax import hooks, initial_values, scopes
 from tf_byteps.strategy.jax.framework import Jax
@@ -17,7 +17,6 @@ from tf_byteps.strategy.jax.framework import Jax
 _TENSORFLOWS = {
     "cross_step": False,
     "backup_workers": None,
-    "sparse_as_dense": False,
     "merge_repeated_rows": True,
     "local_steps": None,
     "outer": "average",
@@ -47,7 +46,8 @@ class BytePSStrategy:
         compression: how gradients are made smaller on the wire: a member of `Compression` or its
             name, such as `"int8"`, or a function that returns one (or `None`) for a
             `keras.Variable`; the same on all workers.
-        **others: what TensorFlow's strategy takes besides. None of it works on JAX yet.
+        **others: what TensorFlow's strategy takes besides. `sparse_as_dense` asks for what is:
+            gradients of embeddings are dense on JAX. Nothing else works on JAX yet.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, tf_byteps
@@ -73,6 +73,7 @@ class BytePSStrategy:
         compression: CompressionChoice = Compression.none,
         **others: Any,
     ) -> None:
+        others.pop("sparse_as_dense", None)  # gradients of embeddings are dense on JAX
         for name, value in others.items():
             if name not in _TENSORFLOWS:
                 raise TypeError(f"BytePSStrategy has no argument {name!r}")
@@ -83,7 +84,7 @@ class BytePSStrategy:
                 )
         self.compression = resolve_choice(compression)
         runtime.init(config)
-        _check_config(runtime.config())
+        check_config(runtime.config())
         self.extended = _Extended()
         framework.use(Jax())
         hooks.install()
@@ -113,13 +114,3 @@ class _Extended:
     def synchronize_model(self, model: Any) -> None:
         """Gives worker 0's values to all variables of a model and its optimizer. A collective."""
         initial_values.synchronize(model)
-
-
-def _check_config(config: Config) -> None:
-    asked = {"BYTEPS_BACKUP_WORKERS": config.backup_workers, "an elastic job": config.elastic}
-    for what, value in asked.items():
-        if value:
-            raise BytePSError(
-                f"{what} does not work with KERAS_BACKEND=jax: leave it out, or use "
-                "KERAS_BACKEND=tensorflow"
-            )

@@ -16,6 +16,7 @@ from keras.src.trainers.trainer import Trainer
 from tf_byteps import runtime
 from tf_byteps.errors import BytePSError
 from tf_byteps.exchange import host, leaving
+from tf_byteps.exchange.optimizers import is_distributed, optimizers_of
 from tf_byteps.exchange.strategies import strategy_of
 from tf_byteps.jax.errors import raise_late_failure
 from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
@@ -23,6 +24,7 @@ from tf_byteps.strategy.jax import (
     batches,
     failures,
     initial_values,
+    own_callbacks,
     random_states,
     scopes,
     start_scheduling,
@@ -88,7 +90,9 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
     try:
         with leaving.telling_the_others(), failures.in_a_sentence(keep), batches.cut(True):
             completed = callbacks.completed(given, self, call.arguments.get("epochs", 1))
-            call.arguments["callbacks"] = _with(completed, self, keep, random_states.Agree())
+            if runtime.size() > 1:
+                completed = own_callbacks.added(completed, self, [], [keep, random_states.Agree()])
+            call.arguments["callbacks"] = completed
             random_states.agree()
             return original(*call.args, **call.kwargs)
     finally:
@@ -96,19 +100,10 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
         stopping.forget(self)
 
 
-def _with(completed: Any, model: Any, *ours: keras.callbacks.Callback) -> Any:
-    if runtime.size() == 1:
-        return completed
-    if not isinstance(completed, keras.callbacks.CallbackList):
-        return [*completed, *ours]
-    for callback in ours:
-        callback.set_model(model)
-        completed.callbacks.append(callback)
-    return completed
-
-
 def _warn_if_alone(model: Any) -> None:
     if not runtime.is_initialized() or runtime.size() == 1 or model.name in _said:
+        return
+    if any(map(is_distributed, optimizers_of(model))):
         return
     _said.add(model.name)
     _logger.warning(

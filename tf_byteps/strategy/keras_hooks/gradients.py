@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients import overwriting, row_updates, updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
@@ -173,7 +174,7 @@ def _overwrite_variables(
     if in_our_replica():
         new_values = [
             local_batch.contribution(gradient)
-            if gradient is not None and overwriting.is_overwritten(variable)
+            if gradient is not None and is_overwritten(variable)
             else gradient
             for gradient, variable in zip(grads, variables, strict=True)
         ]

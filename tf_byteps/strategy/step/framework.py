@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from tf_byteps.gradients import accumulators
+from tf_byteps.gradients import accumulating, accumulators
 from tf_byteps.ops.fingerprints import fingerprints
 from tf_byteps.strategy.fit.foreign_optimizers import is_foreign
 from tf_byteps.strategy.fit.framework import Framework
@@ -37,4 +37,4 @@ class TensorFlow(Framework):
         accumulators.average(optimizers)
 
     def has_accumulated(self, optimizers: Sequence[Any]) -> bool:
-        return accumulators.are_own(optimizers)
+        return accumulating.are_own(optimizers)

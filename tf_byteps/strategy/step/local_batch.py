@@ -27,6 +27,7 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.ops import Sum, compiling, gather, names, push_pull
 from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.strategy import variable_kinds
@@ -182,9 +183,7 @@ def weighted(gradients: Sequence[Gradient], variables: Sequence[Variable | None]
     with place:
         factor = batch.gradient_factor
     return [
-        gradient
-        if gradient is None or getattr(variable, "overwrite_with_gradient", False)
-        else _weighted(gradient, factor)
+        gradient if gradient is None or is_overwritten(variable) else _weighted(gradient, factor)
         for gradient, variable in zip(gradients, variables, strict=True)
     ]
 

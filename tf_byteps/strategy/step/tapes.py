@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.gradients.overwriting import is_overwritten
+from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.gradients.replica import in_our_scope
 from tf_byteps.private.tensorflow import tape_record as record
 from tf_byteps.strategy.step import branches, gradient_uses, local_batch, loops

@@ -1,0 +1,1 @@
+"""`tf_byteps.keras` on JAX."""

@@ -1,0 +1,128 @@
+"""TensorFlow, as `tf_byteps.keras` needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_byteps import ops
+from tf_byteps.exchange.compression import AnyCompressor
+from tf_byteps.exchange.reduce_op import ReduceOp
+from tf_byteps.gradients import accumulators
+from tf_byteps.keras import asynchronous, first_step
+from tf_byteps.keras.distributed import DistributedBase
+from tf_byteps.keras.interface import Framework
+from tf_byteps.keras.tensorflow.optimizer import Distributed, DistributedLossScale, fingerprints
+from tf_byteps.ops import input_waits
+from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
+from tf_byteps.training import failures, scattering
+from tf_byteps.training.gradient_reduction import GradientReduction
+from tf_byteps.training.variables import broadcast_variables
+from tf_byteps.types import TensorLike, Variable
+
+
+class TensorFlow(Framework):
+    """TensorFlow's part of `tf_byteps.keras`."""
+
+    classes = (Distributed, DistributedLossScale)
+    trainer = TensorFlowTrainer
+    reduction = GradientReduction
+    otherwise = "in a training loop of your own, DistributedGradientTape works with any optimizer"
+
+    def push_pull(
+        self,
+        value: TensorLike,
+        name: str | None,
+        average: bool | None,
+        prescale_factor: float,
+        postscale_factor: float,
+        op: ReduceOp | str | None,
+        compression: AnyCompressor,
+    ) -> np.ndarray:
+        result: Any = ops.push_pull(
+            value,
+            average=average,
+            name=name,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            op=op,
+            compression=compression,
+        )
+        return result.numpy()
+
+    def allgather(self, value: TensorLike, name: str | None) -> np.ndarray:
+        return ops.gather(value, name).numpy()
+
+    def reducescatter(
+        self,
+        value: TensorLike,
+        name: str | None,
+        op: ReduceOp | str,
+        prescale_factor: float,
+        postscale_factor: float,
+    ) -> np.ndarray:
+        return scattering.reducescatter(
+            value,
+            op=op,
+            name=name,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+        ).numpy()
+
+    def broadcast(self, value: TensorLike, root_rank: int, name: str | None) -> np.ndarray:
+        return np.asarray(ops.broadcast(value, root_rank, name))
+
+    def broadcast_variables(
+        self, variables: Iterable[Variable], root_rank: int, scope: str = ""
+    ) -> None:
+        broadcast_variables(variables, root_rank, scope)
+
+    def before_first_step(self, model: keras.Model, function: Callable[[], None]) -> bool:
+        """Puts it before the first step's own work: there the shapes are known."""
+        if all(layer.built for layer in model._flatten_layers(include_self=False)):
+            return False
+        train_step = model.train_step
+        pending = True
+
+        def first_step(data: object) -> Any:
+            nonlocal pending
+            if pending:
+                pending = False
+                # Outside of the function that is being traced: its variables have no values yet.
+                with tf.init_scope():
+                    model._symbolic_build(data_batch=data)
+                    function()
+            return train_step(data)
+
+        model.train_step = first_step
+        model.make_train_function(force=True)  # keeps the function above
+        del model.train_step
+        return True
+
+    def average_accumulated(
+        self, optimizer: keras.optimizers.Optimizer, leaves_out: Callable[[Variable], bool]
+    ) -> None:
+        accumulators.average([optimizer], leaves_out)
+
+    def check_again(self, optimizer: DistributedBase) -> None:
+        first_step.check_again(optimizer, fingerprints)
+
+    def fit(
+        self,
+        optimizers: Sequence[DistributedBase],
+        original: Callable[..., Any],
+        model: keras.Model,
+        *args: object,
+        **kwargs: object,
+    ) -> Any:
+        if any(map(asynchronous.is_of_another_job, optimizers)):
+            model.train_function = None  # is traced anew
+        with failures.shortened_errors():
+            return original(model, *args, **kwargs)
+
+    def install(self) -> None:
+        input_waits.leave_out(TensorFlowTrainer, "evaluate", "predict")
