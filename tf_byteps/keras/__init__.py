@@ -22,8 +22,6 @@ from tf_byteps.build_facts import (
 from tf_byteps.exchange.objects import allgather_object, broadcast_object
 from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what to use instead)
     Adasum,
-    PartialDistributedGradientTape,
-    PartialDistributedOptimizer,
     ProcessSet,
     add_process_set,
     global_process_set,
@@ -32,6 +30,7 @@ from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what
 )
 from tf_byteps.keras import callbacks, layers, optimizers
 from tf_byteps.keras.optimizer import DistributedOptimizer
+from tf_byteps.keras.partial import PartialDistributedOptimizer
 from tf_byteps.keras.saving import load_model
 from tf_byteps.keras.values import (
     allgather,
@@ -64,6 +63,7 @@ __all__ = [
     "DistributedOptimizer",
     "Max",
     "Min",
+    "PartialDistributedOptimizer",
     "Product",
     "Sum",
     "allgather",

@@ -1,8 +1,10 @@
 """What `DistributedGradientTape` and `DistributedOptimizer` have in common."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tf_byteps.exchange import reduce_op
@@ -14,6 +16,8 @@ from tf_byteps.gradients.overwriting import is_overwritten
 from tf_byteps.gradients.reducing import reduce_gradients
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.training.runtime_ops import size_op
+
+LocalLayers = keras.layers.Layer | Iterable[keras.layers.Layer] | None
 
 
 class GradientReduction:
@@ -67,6 +71,7 @@ class GradientReduction:
         self.scale_local_gradients = scale_local_gradients
         self.scope = scope
         self._local = []
+        self._local_layers: list[keras.layers.Layer] = []
         #: Whether this is what `BytePSStrategy` does as well: nothing but averages.
         self.is_plain = (
             op == Average
@@ -80,12 +85,34 @@ class GradientReduction:
     @property
     def has_local(self) -> bool:
         """Whether some variables keep their local gradients."""
-        return bool(self._local)
+        return bool(self._local or self._local_layers)
 
     def register_local(self, variable: Any) -> None:
         """Leaves a variable's gradient as this worker computed it."""
         if not self.is_local(variable):
             self._local.append(variable)
+
+    def register_local_layers(self, layers: LocalLayers) -> None:
+        """Leaves the gradients of all variables of layers as this worker computed them.
+
+        Args:
+            layers: a `keras.layers.Layer`, or some of them, built or not; `None` if there are none.
+
+        Raises:
+            TypeError: something else is among them.
+        """
+        if layers is None:
+            return
+        is_one = isinstance(layers, keras.layers.Layer) or not isinstance(layers, Iterable)
+        given = [layers] if is_one else list(layers)
+        for layer in given:
+            if not isinstance(layer, keras.layers.Layer):
+                raise TypeError(
+                    "local_layers must be a keras.layers.Layer, or a list of them, got "
+                    f"{type(layer).__name__}: register single variables with register_local_var "
+                    "of an optimizer, or register_local_source of a tape"
+                )
+        self._local_layers += given
 
     def reduce(
         self, gradients: Iterable[Any], variables: Sequence[Any], multiplier: float = 1.0
@@ -132,7 +159,12 @@ class GradientReduction:
 
     def is_local(self, variable: Any) -> bool:
         """Whether a variable keeps its local gradients."""
-        return any(_identity(variable) is _identity(other) for other in self._local)
+        # A layer may have been built since it was registered.
+        of_layers = (each for layer in self._local_layers for each in layer.variables)
+        return any(
+            _identity(variable) is _identity(other)
+            for other in itertools.chain(self._local, of_layers)
+        )
 
     def _scaled_local(self, gradient: Any, multiplier: float) -> Any:
         factor = tf.constant(multiplier, tf.float32)
