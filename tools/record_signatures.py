@@ -36,12 +36,14 @@ def replaced_functions():
 
     import tf_byteps.keras
     from tf_byteps.elastic import retracing
+    from tf_byteps.gradients import table_optimizers
     from tf_byteps.strategy import keras_hooks
 
     keras_hooks.install()
     retracing.next_epoch()
     tf_byteps.keras.DistributedOptimizer(keras.optimizers.SGD())
     tf_byteps.keras.callbacks.LeaveOnSignal()
+    table_optimizers.install()
     return list(wrapping.replaced)
 
 

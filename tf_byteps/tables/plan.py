@@ -7,7 +7,10 @@ from typing import Any
 
 import keras
 
+from tf_byteps.tables import optimizers
 from tf_byteps.tables.configs import FeatureConfig, TableConfig
+
+_PREPROCESSED = "byteps_preprocessed"
 
 
 class Plan:
@@ -38,11 +41,12 @@ class Plan:
             raise ValueError("feature_configs is empty: give at least one FeatureConfig")
         self.tables = _tables_of(self.features)
 
-    def by_width(self) -> list[list[TableConfig]]:
-        """The tables, in lists of those of one width."""
-        found: dict[int, list[TableConfig]] = {}
+    def groups(self) -> list[list[TableConfig]]:
+        """The tables, in lists of those of one width that are updated alike."""
+        found: dict[object, list[TableConfig]] = {}
         for table in self.tables.values():
-            found.setdefault(table.embedding_dim, []).append(table)
+            key = table.embedding_dim, optimizers.key(table.optimizer)
+            found.setdefault(key, []).append(table)
         return list(found.values())
 
     def flat(self, values: Any, what: str) -> list[Any]:
