@@ -40,6 +40,8 @@ class DistributedEmbedding(keras.layers.Layer):
     Args:
         feature_configs: a `FeatureConfig`, or lists and dicts of them. Inputs have the same
             structure.
+        table_stacking: accepted for compatibility and not used: tables of one width are stacked.
+        update_stats: accepted for compatibility and not used.
         **kwargs: those of `keras.layers.Layer`.
 
     Raises:
@@ -55,7 +57,15 @@ class DistributedEmbedding(keras.layers.Layer):
         ...     model = keras.Model({"title": title}, layer({"title": title})["title"])
     """
 
-    def __init__(self, feature_configs: object, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        feature_configs: object,
+        *,
+        table_stacking: object = "auto",
+        update_stats: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        del table_stacking, update_stats
         if keras.backend.backend() != "tensorflow":
             raise NotImplementedError(
                 "DistributedEmbedding works with Keras on TensorFlow, and Keras runs on "
@@ -138,13 +148,9 @@ class DistributedEmbedding(keras.layers.Layer):
         """
         del training
         plan = self._plan
-        of_features = plan.flat(inputs, "inputs")
-        numbers: list[Any] = [None] * len(of_features)
-        if weights is not None:
-            numbers = plan.flat(weights, "weights")
         lookups = [
             combining.of_feature(*each)
-            for each in zip(plan.features, of_features, numbers, strict=True)
+            for each in zip(plan.features, *plan.given(inputs, weights), strict=True)
         ]
         outputs: dict[int, tf.Tensor] = {}
         for stack in self._stacks:
@@ -153,6 +159,23 @@ class DistributedEmbedding(keras.layers.Layer):
             for each, its_rows in zip(of_stack, rows, strict=True):
                 outputs[id(each)] = combining.combined(each, its_rows)
         return plan.packed([outputs[id(each)] for each in lookups])
+
+    def preprocess(self, inputs: object, weights: object = None, training: bool = False) -> Any:
+        """Puts inputs and weights into one structure, for programs that call this of Keras-RS.
+
+        Args:
+            inputs: see `call`.
+            weights: see `call`.
+            training: not used.
+
+        Returns:
+            A dict that is an input of `call`.
+
+        Raises:
+            ValueError: they have another structure than `feature_configs`.
+        """
+        del training
+        return self._plan.preprocessed(inputs, weights)
 
     def _look_up(self, stack: Stack, lookups: list[combining.Lookups]) -> list[Any]:
         """The rows of several features in one exchange."""

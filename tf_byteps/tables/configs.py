@@ -141,3 +141,17 @@ class FeatureConfig:
                 f"table of the feature {self.name!r} must be a "
                 f"tf_byteps.keras.layers.TableConfig, got {type(self.table).__name__}"
             )
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal feature, with an equal table."""
+        return {
+            "name": self.name,
+            "table": self.table.get_config(),
+            "input_shape": self.input_shape,
+            "output_shape": self.output_shape,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> FeatureConfig:
+        """The feature that `get_config` has described."""
+        return cls(**{**config, "table": TableConfig.from_config(config["table"])})

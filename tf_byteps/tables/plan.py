@@ -71,6 +71,34 @@ class Plan:
             ) from None
         return found
 
+    def preprocessed(self, inputs: object, weights: object) -> dict[str, Any]:
+        """Inputs and weights in one structure, which `given` takes apart again.
+
+        Raises:
+            ValueError: they have another structure than the features.
+        """
+        self.flat(inputs, "inputs")
+        if weights is None:
+            return {_PREPROCESSED: {"inputs": inputs}}
+        self.flat(weights, "weights")
+        return {_PREPROCESSED: {"inputs": inputs, "weights": weights}}
+
+    def given(self, inputs: object, weights: object) -> tuple[list[Any], list[Any]]:
+        """The features' inputs, and their weights or `None`, in the features' order.
+
+        Args:
+            inputs: of the structure of the features, or what `preprocessed` has returned.
+            weights: of the structure of the features, or `None`.
+
+        Raises:
+            ValueError: they have another structure.
+        """
+        if isinstance(inputs, Mapping) and _PREPROCESSED in inputs:
+            both = inputs[_PREPROCESSED]
+            inputs, weights = both["inputs"], both.get("weights")
+        flat = self.flat(inputs, "inputs")
+        return flat, [None] * len(flat) if weights is None else self.flat(weights, "weights")
+
     def packed(self, values: list[Any]) -> Any:
         """A value of each feature, in the structure of the features."""
         return keras.tree.pack_sequence_as(self._structure, values)
