@@ -4,7 +4,7 @@ What it teaches:
 * `DistributedEmbedding`: each worker holds its share of the rows of all tables. A step exchanges
   rows in two exchanges forward and one backward, however many tables there are.
 * `RowWiseAdagrad` touches the rows of a step only, and keeps one number for each row.
-* The shapes of DLRM-small: `--tables 26 --rows 100000 --width 16 --batch 2048`.
+* The shapes of DLRM-small, with indices as skewed as those of click logs.
 
 python examples/keras_dlrm.py                                # one worker, no network
 bpslaunch -np 2 --servers 1 python examples/keras_dlrm.py    # two workers and a server
@@ -20,10 +20,10 @@ from absl import flags
 import tf_byteps as bps
 from tf_byteps.keras import layers, optimizers
 
-TABLES = flags.DEFINE_integer("tables", 4, "tables of embeddings, one for each feature")
-ROWS = flags.DEFINE_integer("rows", 1_000, "rows of a table")
+TABLES = flags.DEFINE_integer("tables", 26, "tables of embeddings, one for each feature")
+ROWS = flags.DEFINE_integer("rows", 100_000, "rows of a table")
 WIDTH = flags.DEFINE_integer("width", 16, "numbers in a row")
-BATCH = flags.DEFINE_integer("batch", 256, "samples of a step, of all workers")
+BATCH = flags.DEFINE_integer("batch", 2_048, "samples of a step, of all workers")
 STEPS = flags.DEFINE_integer("steps", 16, "steps of an epoch")
 SKEW = flags.DEFINE_float("skew", 1.05, "the exponent of Zipf's law that indices follow")
 REPLICATED = flags.DEFINE_bool("replicated", False, "keras.layers.Embedding, for comparison")

@@ -53,8 +53,6 @@ from tf_byteps.exchange.reduce_op import (
 from tf_byteps.exchange.unsupported import (
     Adasum as Adasum,
     BroadcastGlobalVariablesHook as BroadcastGlobalVariablesHook,
-    PartialDistributedGradientTape as PartialDistributedGradientTape,
-    PartialDistributedOptimizer as PartialDistributedOptimizer,
     ProcessSet as ProcessSet,
     SyncBatchNormalization as SyncBatchNormalization,
     add_process_set as add_process_set,
@@ -66,6 +64,7 @@ from tf_byteps.exchange.unsupported import (
 )
 from tf_byteps.keras import (
     DistributedOptimizer as DistributedOptimizer,
+    PartialDistributedOptimizer as PartialDistributedOptimizer,
 )
 from tf_byteps.local_steps.outer_sync import (
     OuterSync as OuterSync,
@@ -122,6 +121,7 @@ from tf_byteps.training.suspension import (
 )
 from tf_byteps.training.tape import (
     DistributedGradientTape as DistributedGradientTape,
+    PartialDistributedGradientTape as PartialDistributedGradientTape,
 )
 from tf_byteps.training.variables import (
     broadcast_global_variables as broadcast_global_variables,

@@ -13,6 +13,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "BaseOptimizer._backend_apply_gradients": ("(self, grads, trainable_variables)",),
     "BaseOptimizer._clip_gradients": ("(self, grads)",),
     "BaseOptimizer._get_current_learning_rate": ("(self)",),
+    "BaseOptimizer._overwrite_variable_with_gradient": ("(self, variable)",),
     "BaseOptimizer._overwrite_variables_directly_with_gradients": ("(self, grads, vars)",),
     "BaseOptimizer.add_variable": (
         "(self, shape, initializer=None, dtype=None, aggregation=None, layout=None, name=None)",

@@ -20,6 +20,7 @@ SUPPORTED = {"keras": "keras>=3.12,<3.16", "tensorflow": "tensorflow>=2.20,<2.22
 PURPOSES = {
     "tf_byteps.elastic.retracing": "functions that are traced before workers come or leave",
     "tf_byteps.gradients.row_updates": "updates of the rows of embeddings",
+    "tf_byteps.gradients.table_optimizers": "tables with an optimizer of their own",
     "tf_byteps.keras.hooks": "fit with a DistributedOptimizer",
     "tf_byteps.keras.jax.training": "the first step of a DistributedOptimizer",
     "tf_byteps.keras.leaving": "leaving on SIGTERM",

@@ -34,10 +34,12 @@ def replaced_functions():
         hooks.install()
     else:
         from tf_byteps.elastic import retracing
+        from tf_byteps.gradients import table_optimizers
         from tf_byteps.strategy import keras_hooks
 
         keras_hooks.install()
         retracing.next_epoch()
+        table_optimizers.install()
 
     import tf_byteps.keras
 

@@ -174,6 +174,11 @@ def tape(model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> None:
         loss = tf.reduce_mean(tf.square(model(images) - labels))
     gradients = recording.gradient(loss, model.trainable_variables)
     optimizer.apply(gradients, model.trainable_variables)
+    own = model.layers[0]
+    bps.PartialDistributedOptimizer(keras.optimizers.Adam(1e-3), local_layers=own).learning_rate = 1
+    partial = bps.PartialDistributedGradientTape(recording, local_layers=[own])
+    local, shared = partial.get_local_and_global_gradients(loss, model.trainable_variables)
+    optimizer.apply([gradient for _, gradient in [*local, *shared]])
     recording.jacobian(loss, images)
     recording.batch_jacobian(loss, images)
 
@@ -278,8 +283,7 @@ def start_from_python() -> list[int]:
 def names_of_other_libraries() -> None:
     """Each says what to use instead."""
     print(bps.Adasum, bps.training is training, bps.errors is errors, bps.ops is ops)
-    print(bps.BroadcastGlobalVariablesHook, bps.PartialDistributedGradientTape)
-    print(bps.PartialDistributedOptimizer, bps.ProcessSet, bps.SyncBatchNormalization)
+    print(bps.BroadcastGlobalVariablesHook, bps.ProcessSet, bps.SyncBatchNormalization)
     print(bps.add_process_set, bps.broadcast_object_fn, bps.global_process_set)
     print(bps.join, bps.process_set_included_op)
     print(bps.remove_process_set, bps.strategy is strategy, bps.launch is launch)

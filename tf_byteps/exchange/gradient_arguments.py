@@ -1,11 +1,20 @@
 """What programs say of the reduction of gradients, whatever framework computes them."""
 
-from typing import Any
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tf_byteps.exchange import reduce_op
 from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
 from tf_byteps.exchange.reduce_op import Average, ReduceOp, Sum
+
+if TYPE_CHECKING:
+    import keras
+
+    LocalLayers: TypeAlias = keras.layers.Layer | Iterable[keras.layers.Layer] | None
 
 
 class GradientArguments:
@@ -59,6 +68,7 @@ class GradientArguments:
         self.scale_local_gradients = scale_local_gradients
         self.scope = scope
         self._local: list[Any] = []
+        self._local_layers: list[keras.layers.Layer] = []
         #: Whether this is what `BytePSStrategy` does as well: nothing but averages.
         self.is_plain = (
             op == Average
@@ -72,16 +82,45 @@ class GradientArguments:
     @property
     def has_local(self) -> bool:
         """Whether some variables keep their local gradients."""
-        return bool(self._local)
+        return bool(self._local or self._local_layers)
 
     def register_local(self, variable: Any) -> None:
         """Leaves a variable's gradient as this worker computed it."""
         if not self.is_local(variable):
             self._local.append(variable)
 
+    def register_local_layers(self, layers: LocalLayers) -> None:
+        """Leaves the gradients of all variables of layers as this worker computed them.
+
+        Args:
+            layers: a `keras.layers.Layer`, or some of them, built or not; `None` if there are none.
+
+        Raises:
+            TypeError: something else is among them.
+        """
+        if layers is None:
+            return
+        import keras  # with what the layers are of
+
+        is_one = isinstance(layers, keras.layers.Layer) or not isinstance(layers, Iterable)
+        given = [layers] if is_one else list(layers)
+        for layer in given:
+            if not isinstance(layer, keras.layers.Layer):
+                raise TypeError(
+                    "local_layers must be a keras.layers.Layer, or a list of them, got "
+                    f"{type(layer).__name__}: register single variables with register_local_var "
+                    "of an optimizer, or register_local_source of a tape"
+                )
+        self._local_layers += given
+
     def is_local(self, variable: Any) -> bool:
         """Whether a variable keeps its local gradients."""
-        return any(self._identity(variable) is self._identity(other) for other in self._local)
+        # A layer may have been built since it was registered.
+        of_layers = (each for layer in self._local_layers for each in layer.variables)
+        return any(
+            self._identity(variable) is self._identity(other)
+            for other in itertools.chain(self._local, of_layers)
+        )
 
     def _identity(self, variable: Any) -> Any:
         """What all objects that stand for one variable have in common."""

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def optimizers_of(model: keras.Model) -> list[Any]:
-    """A model's optimizers: its own, and those that a training step of the program's uses besides.
+    """A model's optimizers: its own, those that a training step of the program's uses besides, and
+    those of the tables of `DistributedEmbedding`.
 
     Args:
         model: a `keras.Model`. Optimizers are looked for in its attributes, also in lists,
@@ -29,6 +30,8 @@ def optimizers_of(model: keras.Model) -> list[Any]:
             values += value.values()
         else:
             values += value if isinstance(value, (list, tuple)) else [value]
+    for layer in model._flatten_layers():
+        values += getattr(layer, "table_optimizers", {}).values()
     found = [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
     return list({id(optimizer): optimizer for optimizer in found}.values())
 

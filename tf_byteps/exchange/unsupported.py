@@ -12,12 +12,6 @@ INSTEAD = {
     "add_process_set": _WHOLE_JOB,
     "remove_process_set": _WHOLE_JOB,
     "process_set_included_op": _WHOLE_JOB,
-    "PartialDistributedGradientTape": (
-        "use DistributedGradientTape and its register_local_source for what stays local"
-    ),
-    "PartialDistributedOptimizer": (
-        "use DistributedOptimizer and its register_local_var for what stays local"
-    ),
     "SyncBatchNormalization": (
         "use BytePSStrategy with keras.layers.BatchNormalization(synchronized=True)"
     ),
@@ -59,8 +53,6 @@ broadcast_object_fn = Unsupported("broadcast_object_fn")
 BroadcastGlobalVariablesHook = Unsupported("BroadcastGlobalVariablesHook")
 global_process_set = Unsupported("global_process_set")
 join = Unsupported("join")
-PartialDistributedGradientTape = Unsupported("PartialDistributedGradientTape")
-PartialDistributedOptimizer = Unsupported("PartialDistributedOptimizer")
 process_set_included_op = Unsupported("process_set_included_op")
 ProcessSet = Unsupported("ProcessSet")
 remove_process_set = Unsupported("remove_process_set")

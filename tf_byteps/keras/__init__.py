@@ -26,8 +26,6 @@ from tf_byteps.exchange.objects import allgather_object, broadcast_object
 from tf_byteps.exchange.reduce_op import Average, Max, Min, Product, Sum
 from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what to use instead)
     Adasum,
-    PartialDistributedGradientTape,
-    PartialDistributedOptimizer,
     ProcessSet,
     add_process_set,
     global_process_set,
@@ -36,6 +34,7 @@ from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what
 )
 from tf_byteps.keras import callbacks
 from tf_byteps.keras.optimizer import DistributedOptimizer
+from tf_byteps.keras.partial import PartialDistributedOptimizer
 from tf_byteps.keras.saving import load_model
 from tf_byteps.keras.stand_ins import on_tensorflow
 from tf_byteps.keras.values import (
@@ -76,6 +75,7 @@ __all__ = [
     "DistributedOptimizer",
     "Max",
     "Min",
+    "PartialDistributedOptimizer",
     "Product",
     "Sum",
     "allgather",

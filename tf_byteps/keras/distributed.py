@@ -52,10 +52,12 @@ class DistributedBase(_Optimizer):
 
     def _refuse_arguments(self) -> None:
         """Where a `BytePSStrategy` reduces the gradients."""
-        if not self.byteps_reduction.is_plain or self.byteps_multiplier != 1:
+        reduction = self.byteps_reduction
+        if not reduction.is_plain or reduction.has_local or self.byteps_multiplier != 1:
             raise ValueError(
                 "within BytePSStrategy the strategy reduces the gradients: leave out the "
-                "arguments of DistributedOptimizer that say how, or train without the strategy"
+                "arguments of DistributedOptimizer that say how, and what stays local, or "
+                "train without the strategy"
             )
 
 

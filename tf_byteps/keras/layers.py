@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.exchange.strategies import is_ours
+from tf_byteps.gradients import table_optimizers
 from tf_byteps.tables import combining, layout as layouts, saving
 from tf_byteps.tables.configs import FeatureConfig, TableConfig
 from tf_byteps.tables.initial_rows import InitialRows
@@ -39,6 +40,8 @@ class DistributedEmbedding(keras.layers.Layer):
     Args:
         feature_configs: a `FeatureConfig`, or lists and dicts of them. Inputs have the same
             structure.
+        table_stacking: accepted for compatibility and not used: tables of one width are stacked.
+        update_stats: accepted for compatibility and not used.
         **kwargs: those of `keras.layers.Layer`.
 
     Raises:
@@ -54,7 +57,15 @@ class DistributedEmbedding(keras.layers.Layer):
         ...     model = keras.Model({"title": title}, layer({"title": title})["title"])
     """
 
-    def __init__(self, feature_configs: object, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        feature_configs: object,
+        *,
+        table_stacking: object = "auto",
+        update_stats: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        del table_stacking, update_stats
         if keras.backend.backend() != "tensorflow":
             raise NotImplementedError(
                 "DistributedEmbedding works with Keras on TensorFlow, and Keras runs on "
@@ -76,22 +87,45 @@ class DistributedEmbedding(keras.layers.Layer):
         del input_shape
         if self.built:
             return
-        workers, rank = _place(self.name)
-        stacks = []
-        for tables in self._plan.by_width():
-            width = tables[0].embedding_dim
-            sizes = tuple((table.name, table.vocabulary_size) for table in tables)
-            layout = Layout(sizes, workers, rank)
-            variable = self.add_weight(
-                name=f"rows_of_{width}",
-                shape=(layout.rows_of_worker, width),
-                initializer=InitialRows(tables, layout),
-                autocast=False,  # rows are cast when they have been looked up
-            )
-            saving.note_rows(variable, layout)
-            stacks.append(Stack(variable, layout))
+        place = _place(self.name)
+        stacks: list[Stack] = []
+        for tables in self._plan.groups():
+            before = sum(stack.variable.shape[1] == tables[0].embedding_dim for stack in stacks)
+            stacks.append(self._stack(tables, f"_{before}" if before else "", *place))
         self._stacks = tuple(stacks)
         self.built = True
+
+    def _stack(self, tables: list[TableConfig], suffix: str, workers: int, rank: int) -> Stack:
+        """This worker's rows of tables that one variable can have."""
+        width, optimizer = tables[0].embedding_dim, tables[0].optimizer
+        sizes = tuple((table.name, table.vocabulary_size) for table in tables)
+        layout = Layout(sizes, workers, rank)
+        variable = self.add_weight(
+            name=f"rows_of_{width}{suffix}",
+            shape=(layout.rows_of_worker, width),
+            initializer=InitialRows(tables, layout),
+            autocast=False,  # rows are cast when they have been looked up
+        )
+        saving.note_rows(variable, layout)
+        if optimizer is None:
+            return Stack(variable, layout)
+        own = table_optimizers.made_for(variable, optimizer)
+        setattr(self, f"_optimizer_of_{variable.name}", own)  # TensorFlow's checkpoints have it so
+        return Stack(variable, layout, own)
+
+    @property
+    def table_optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+        """The optimizers of the tables that have their own, by the tables' names.
+
+        Tables of one width whose optimizers are equal share one. It is there once the layer is
+        built: `layer.table_optimizers["users"].learning_rate = 0.01`.
+        """
+        return {
+            name: stack.optimizer
+            for stack in self._stacks
+            if stack.optimizer is not None
+            for name, _ in stack.layout.tables
+        }
 
     def call(self, inputs: object, weights: object = None, training: bool = False) -> Any:
         """Looks up the features of a batch.
@@ -99,7 +133,7 @@ class DistributedEmbedding(keras.layers.Layer):
         Args:
             inputs: of the structure of `feature_configs`: integer tensors of shape `[samples]` or
                 `[samples, indices]`, `tf.RaggedTensor`s or `tf.SparseTensor`s; without a combiner
-                dense ones of any shape.
+                dense ones of any shape. Or what `preprocess` has returned.
             weights: `None`, or of the same structure, kinds and shapes: what rows are multiplied by
                 before they are combined. 0 leaves an index out.
             training: not used.
@@ -114,13 +148,9 @@ class DistributedEmbedding(keras.layers.Layer):
         """
         del training
         plan = self._plan
-        of_features = plan.flat(inputs, "inputs")
-        numbers: list[Any] = [None] * len(of_features)
-        if weights is not None:
-            numbers = plan.flat(weights, "weights")
         lookups = [
             combining.of_feature(*each)
-            for each in zip(plan.features, of_features, numbers, strict=True)
+            for each in zip(plan.features, *plan.given(inputs, weights), strict=True)
         ]
         outputs: dict[int, tf.Tensor] = {}
         for stack in self._stacks:
@@ -129,6 +159,23 @@ class DistributedEmbedding(keras.layers.Layer):
             for each, its_rows in zip(of_stack, rows, strict=True):
                 outputs[id(each)] = combining.combined(each, its_rows)
         return plan.packed([outputs[id(each)] for each in lookups])
+
+    def preprocess(self, inputs: object, weights: object = None, training: bool = False) -> Any:
+        """Puts inputs and weights into one structure, for programs that call this of Keras-RS.
+
+        Args:
+            inputs: see `call`.
+            weights: see `call`.
+            training: not used.
+
+        Returns:
+            A dict that is an input of `call`.
+
+        Raises:
+            ValueError: they have another structure than `feature_configs`.
+        """
+        del training
+        return self._plan.preprocessed(inputs, weights)
 
     def _look_up(self, stack: Stack, lookups: list[combining.Lookups]) -> list[Any]:
         """The rows of several features in one exchange."""

@@ -302,7 +302,9 @@ class RowWiseAdagrad(_OfRows, keras.optimizers.Optimizer):
         super().build(variables)
         self._accumulators = [self._accumulator(variable) for variable in variables]
 
-    def _accumulator(self, variable: keras.Variable) -> keras.Variable:
+    def _accumulator(self, variable: keras.Variable) -> keras.Variable | None:
+        if self._overwrite_variable_with_gradient(variable):
+            return None
         rank = len(variable.shape)
         initializer: Any = keras.initializers.Constant(self.initial_accumulator_value)
         accumulator = self.add_variable(

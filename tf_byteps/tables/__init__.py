@@ -8,6 +8,7 @@
 | `lookup` | rows for this worker's indices, from the workers that have them |
 | `gradients` | gradients of rows, to the workers that have the rows |
 | `initial_rows` | initial values, the same for any number of workers |
+| `optimizers` | what may be a table's own optimizer |
 | `combining` | one row of a sample from several |
 | `saving` | whole tables, in files that any number of workers can load |
 """

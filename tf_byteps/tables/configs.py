@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 
+from tf_byteps.tables import optimizers
+
 COMBINERS = ("mean", "sum", "sqrtn", None)
 _PLACEMENTS = ("auto", "default_device")
-_logger = logging.getLogger("tf_byteps")
 
 
 def _initializer() -> Any:
@@ -29,8 +29,9 @@ class TableConfig:
         embedding_dim: how many numbers a row has.
         initializer: a `keras.initializers.Initializer` or its name. Default: normally distributed,
             truncated, with a standard deviation of `1 / sqrt(embedding_dim)`.
-        optimizer: accepted for compatibility. The optimizer of `Model.compile` trains the table, as
-            it does in Keras-RS on CPUs and GPUs; one that is given here is named in a warning.
+        optimizer: a `keras.optimizers.Optimizer` or its name, which updates the rows of this table.
+            The layer makes an equal one, with states of its own. Default: the optimizer of
+            `Model.compile` updates them, as it does in Keras-RS on CPUs and GPUs.
         combiner: what becomes of several indices of one sample: "mean", "sum" or "sqrtn" of their
             rows; `None` if each keeps its row.
         placement: "auto" or "default_device", which are the same.
@@ -38,7 +39,9 @@ class TableConfig:
         max_unique_ids_per_partition: accepted for compatibility and not used.
 
     Raises:
-        ValueError: an argument is out of range, or there is no such combiner or placement.
+        ValueError: an argument is out of range, there is no such combiner, placement or optimizer,
+            or the optimizer does what only a model's can do.
+        TypeError: `optimizer` is something else.
 
     Example:
         >>> users = tf_byteps.keras.layers.TableConfig("users", 1_000_000, 64)
@@ -78,14 +81,7 @@ class TableConfig:
                 f"{self.placement!r}: tables are in the memory of the workers' devices"
             )
         self.initializer = keras.initializers.get(self.initializer)
-        if self.optimizer is not None:
-            _logger.warning(
-                "the table %r has the optimizer %r, which is not used: the optimizer of "
-                "Model.compile trains all tables; leave it out of TableConfig",
-                self.name,
-                self.optimizer,
-            )
-            self.optimizer = None
+        self.optimizer = optimizers.checked(self.name, self.optimizer)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -99,6 +95,7 @@ class TableConfig:
             "vocabulary_size": self.vocabulary_size,
             "embedding_dim": self.embedding_dim,
             "initializer": keras.saving.serialize_keras_object(self.initializer),
+            "optimizer": keras.saving.serialize_keras_object(self.optimizer),
             "combiner": self.combiner,
             "placement": self.placement,
         }
@@ -106,8 +103,12 @@ class TableConfig:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TableConfig:
         """The table that `get_config` has described."""
-        initializer = keras.saving.deserialize_keras_object(config["initializer"])
-        return cls(**{**config, "initializer": initializer})
+        made = {
+            name: keras.saving.deserialize_keras_object(config[name])
+            for name in ("initializer", "optimizer")
+            if config.get(name) is not None
+        }
+        return cls(**{**config, **made})
 
 
 @dataclasses.dataclass(eq=False)
@@ -140,3 +141,17 @@ class FeatureConfig:
                 f"table of the feature {self.name!r} must be a "
                 f"tf_byteps.keras.layers.TableConfig, got {type(self.table).__name__}"
             )
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal feature, with an equal table."""
+        return {
+            "name": self.name,
+            "table": self.table.get_config(),
+            "input_shape": self.input_shape,
+            "output_shape": self.output_shape,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> FeatureConfig:
+        """The feature that `get_config` has described."""
+        return cls(**{**config, "table": TableConfig.from_config(config["table"])})

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_byteps.ops import slices
 from tf_byteps.ops.scattering import alltoall
+from tf_byteps.tables import layout as layouts
 from tf_byteps.tables.layout import Layout
 from tf_byteps.tables.lookup import by_owner
 
@@ -58,14 +59,45 @@ def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: floa
     return tf.IndexedSlices(values, summed.indices, shape)
 
 
-def refuse(layouts: Sequence[Layout | None], **settings: Any) -> None:
+def finite(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """The gradients that an optimizer updates with, when those of spread rows have been checked.
+
+    Args:
+        gradients: reduced ones, and `None`.
+        variables: what they are gradients of.
+
+    Returns:
+        The gradients. A step fails before it updates those rows with something else than numbers.
+    """
+    return [
+        gradient if layout is None or gradient is None else _finite(gradient, layout)
+        for gradient, layout in zip(gradients, map(layouts.of, variables), strict=True)
+    ]
+
+
+def _finite(gradient: tf.IndexedSlices, layout: Layout) -> tf.IndexedSlices:
+    is_finite = tf.reduce_all(tf.math.is_finite(gradient.values), 1)
+    bad = tf.boolean_mask(gradient.indices, tf.logical_not(is_finite))
+    message = (
+        f"rows of {_names(layout)} have gradients that are NaN or infinite, and are not updated: "
+        "look for NaN in the inputs and targets of this step, or train with a lower learning rate; "
+        "numbers of the first such rows, counted through these tables in this order:"
+    ).replace("'", "")  # TensorFlow would put a backslash before each
+    rows = bad * layout.workers + layout.rank
+    assertion: Any = tf.debugging.Assert(tf.reduce_all(is_finite), [message, rows])
+    with tf.control_dependencies([] if assertion is None else [assertion]):
+        values = tf.identity(gradient.values)
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+
+
+def refuse(tables: Sequence[Layout | None], **settings: Any) -> None:
     """Raises NotImplementedError if a setting does not go with tables that are spread.
 
     Args:
-        layouts: of the variables that are trained.
+        tables: layouts of the variables that are trained.
         **settings: names and values of what does not.
     """
-    found = [layout for layout in layouts if layout is not None]
+    found = [layout for layout in tables if layout is not None]
     for setting, value in settings.items():
         if found and value:
             raise NotImplementedError(

@@ -15,6 +15,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tf_byteps.exchange.optimizers import optimizers_of
+
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
@@ -70,15 +72,17 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables of one width.
+    """Tables of one width that are updated alike.
 
     Attributes:
         variable: this worker's rows of them, a `keras.Variable`.
         layout: which rows those are.
+        optimizer: what updates them, a `keras.optimizers.Optimizer`; `None` if the model's does.
     """
 
     variable: Any
     layout: Layout
+    optimizer: Any = None
 
     def by_table(self, rows: Any) -> dict[str, Any]:
         """All rows, an array, as a dict of each table's name and rows."""
@@ -116,7 +120,8 @@ def any_of(variables: Iterable[Any]) -> bool:
 
 
 def spread_variables(model: keras.Model) -> list[Any]:
-    """The variables of a model and its optimizer whose rows are spread over the workers."""
-    optimizer = getattr(model, "optimizer", None)
-    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
+    """The variables of a model and its optimizers whose rows are spread over the workers."""
+    variables = list(model.variables)
+    for optimizer in optimizers_of(model):
+        variables += optimizer.variables
     return [variable for variable in variables if of(variable) is not None]

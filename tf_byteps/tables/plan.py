@@ -7,7 +7,10 @@ from typing import Any
 
 import keras
 
+from tf_byteps.tables import optimizers
 from tf_byteps.tables.configs import FeatureConfig, TableConfig
+
+_PREPROCESSED = "byteps_preprocessed"
 
 
 class Plan:
@@ -38,11 +41,12 @@ class Plan:
             raise ValueError("feature_configs is empty: give at least one FeatureConfig")
         self.tables = _tables_of(self.features)
 
-    def by_width(self) -> list[list[TableConfig]]:
-        """The tables, in lists of those of one width."""
-        found: dict[int, list[TableConfig]] = {}
+    def groups(self) -> list[list[TableConfig]]:
+        """The tables, in lists of those of one width that are updated alike."""
+        found: dict[object, list[TableConfig]] = {}
         for table in self.tables.values():
-            found.setdefault(table.embedding_dim, []).append(table)
+            key = table.embedding_dim, optimizers.key(table.optimizer)
+            found.setdefault(key, []).append(table)
         return list(found.values())
 
     def flat(self, values: Any, what: str) -> list[Any]:
@@ -66,6 +70,34 @@ class Plan:
                 f"{error}"
             ) from None
         return found
+
+    def preprocessed(self, inputs: object, weights: object) -> dict[str, Any]:
+        """Inputs and weights in one structure, which `given` takes apart again.
+
+        Raises:
+            ValueError: they have another structure than the features.
+        """
+        self.flat(inputs, "inputs")
+        if weights is None:
+            return {_PREPROCESSED: {"inputs": inputs}}
+        self.flat(weights, "weights")
+        return {_PREPROCESSED: {"inputs": inputs, "weights": weights}}
+
+    def given(self, inputs: object, weights: object) -> tuple[list[Any], list[Any]]:
+        """The features' inputs, and their weights or `None`, in the features' order.
+
+        Args:
+            inputs: of the structure of the features, or what `preprocessed` has returned.
+            weights: of the structure of the features, or `None`.
+
+        Raises:
+            ValueError: they have another structure.
+        """
+        if isinstance(inputs, Mapping) and _PREPROCESSED in inputs:
+            both = inputs[_PREPROCESSED]
+            inputs, weights = both["inputs"], both.get("weights")
+        flat = self.flat(inputs, "inputs")
+        return flat, [None] * len(flat) if weights is None else self.flat(weights, "weights")
 
     def packed(self, values: list[Any]) -> Any:
         """A value of each feature, in the structure of the features."""

@@ -1,6 +1,9 @@
 """A gradient tape whose gradients are those of all workers."""
 
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 
@@ -9,6 +12,9 @@ from tf_byteps.exchange.compression_choice import CompressionChoice
 from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.ops import Average, Compression, ReduceOp
 from tf_byteps.training.gradient_reduction import GradientReduction
+
+if TYPE_CHECKING:
+    from tf_byteps.exchange.gradient_arguments import LocalLayers
 
 
 class DistributedGradientTape(tf.GradientTape):
@@ -27,6 +33,8 @@ class DistributedGradientTape(tf.GradientTape):
         op: `tf_byteps.Average` (the default) or `Sum`, or its name.
         gradient_predivide_factor: a number f, with `op=Average` only: gradients are divided by f
             before the exchange, and the average is multiplied by f after it.
+        num_groups: accepted for compatibility and not used: every gradient is exchanged by itself.
+        groups: like `num_groups`.
         process_set: must be `None`: gradients are reduced over all workers.
         scale_local_gradients: whether the gradients of local sources are divided by the number of
             workers, as those of the others are.
@@ -62,12 +70,14 @@ class DistributedGradientTape(tf.GradientTape):
         sparse_as_dense: bool = False,
         op: ReduceOp | str = Average,
         gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        groups: object = None,
         process_set: None = None,
         scale_local_gradients: bool = True,
         backup_workers: int | None = None,
         merge_repeated_rows: bool = True,
     ) -> None:
-        del device_dense, device_sparse
+        del device_dense, device_sparse, num_groups, groups
         refuse_process_set(process_set)
         if not isinstance(gradtape, tf.GradientTape):
             raise TypeError(f"gradtape must be a tf.GradientTape, got {gradtape!r}")
@@ -91,6 +101,17 @@ class DistributedGradientTape(tf.GradientTape):
                 `gradient`; for example an embedding of which each worker has another part.
         """
         self._reduction.register_local(source)
+
+    def register_local_layers(self, layers: LocalLayers) -> None:
+        """Leaves the gradients of all variables of layers as this worker computes them.
+
+        Args:
+            layers: a `keras.layers.Layer`, or some of them; those that are not built yet, too.
+
+        Raises:
+            TypeError: something else is among them.
+        """
+        self._reduction.register_local_layers(layers)
 
     def gradient(
         self,
@@ -123,6 +144,27 @@ class DistributedGradientTape(tf.GradientTape):
         reduced = self._reduction.reduce(tf.nest.flatten(gradients), flat_sources)
         return tf.nest.pack_sequence_as(sources, reduced)
 
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Sequence[Any], output_gradients: Any = None
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """What `gradient` returns, apart for sources that stay local and for all others.
+
+        Args:
+            target: see `tf.GradientTape.gradient`.
+            sources: a list of variables or tensors; the same on all workers.
+            output_gradients: see `tf.GradientTape.gradient`.
+
+        Returns:
+            A list of pairs of a local source and its gradient, and one of the other sources.
+        """
+        sources = list(sources)
+        pairs = list(zip(sources, self.gradient(target, sources, output_gradients), strict=True))
+        is_local = self._reduction.is_local
+        return (
+            [pair for pair in pairs if is_local(pair[0])],
+            [pair for pair in pairs if not is_local(pair[0])],
+        )
+
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """Like `tf.GradientTape.jacobian`: this worker's own."""
         return self._gradtape.jacobian(*args, **kwargs)
@@ -130,3 +172,43 @@ class DistributedGradientTape(tf.GradientTape):
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """Like `tf.GradientTape.batch_jacobian`: this worker's own."""
         return self._gradtape.batch_jacobian(*args, **kwargs)
+
+
+def PartialDistributedGradientTape(  # noqa: N802 (its name in Horovod)
+    gradtape: tf.GradientTape,
+    *args: object,
+    local_layers: LocalLayers = None,
+    **kwargs: object,
+) -> DistributedGradientTape:
+    """A `DistributedGradientTape` that leaves the gradients of some layers as they are.
+
+    For layers of which each worker has its own: one of another part of a model, or of its own data.
+
+    Args:
+        gradtape: the `tf.GradientTape` to wrap.
+        *args, **kwargs: those of `DistributedGradientTape`. The local gradients are divided by the
+            number of workers, as averages are, unless `scale_local_gradients=False`.
+        local_layers: a `keras.layers.Layer`, or a list of them, built or not. Without them this is
+            `DistributedGradientTape`.
+
+    Returns:
+        The tape.
+
+    Raises:
+        TypeError: there is something else than layers in `local_layers`.
+        ValueError: see `DistributedGradientTape`.
+        NotImplementedError: a process set is given.
+
+    Example:
+
+    ```python
+    with tf.GradientTape() as tape:
+        loss = loss_fn(labels, model(images, training=True))
+    tape = tf_byteps.PartialDistributedGradientTape(tape, local_layers=model.get_layer("own"))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    ```
+    """
+    distribute = cast("Callable[..., DistributedGradientTape]", DistributedGradientTape)
+    tape = distribute(gradtape, *args, **kwargs)
+    tape.register_local_layers(local_layers)
+    return tape

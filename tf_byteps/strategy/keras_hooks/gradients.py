@@ -152,7 +152,7 @@ def _clip_gradients(
             gradient_accumulation_steps=self.gradient_accumulation_steps,
         )
     if update is not None and update.optimizer is self and in_our_replica():
-        grads = update.reduce_once(grads, reduce_gradients)
+        grads = tables.finite(update.reduce_once(grads, reduce_gradients), update.variables)
     return row_updates.clip(original, self, grads) if in_our_replica() else original(self, grads)
 
 

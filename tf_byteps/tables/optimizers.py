@@ -1,0 +1,61 @@
+"""What may be a table's own optimizer; `gradients.table_optimizers` lets it update."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import keras
+
+
+def checked(table: str, optimizer: Any) -> Any:
+    """The optimizer that a program gives a table.
+
+    Args:
+        table: the table's name.
+        optimizer: a `keras.optimizers.Optimizer`, the name of one, or `None`.
+
+    Returns:
+        A `keras.optimizers.Optimizer`, or `None`.
+
+    Raises:
+        ValueError: there is no optimizer of this name, or it does what only a model's can do.
+        TypeError: it is something else.
+    """
+    if optimizer is None:
+        return None
+    if isinstance(optimizer, str):
+        try:
+            optimizer = keras.optimizers.get(optimizer)
+        except ValueError:
+            raise ValueError(
+                f"optimizer of the table {table!r} is {optimizer!r}, and Keras has none of this "
+                "name: give a name of keras.optimizers, such as 'adagrad', or an optimizer"
+            ) from None
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise TypeError(
+            f"optimizer of the table {table!r} must be a keras.optimizers.Optimizer, its name, or "
+            f"None for the model's, got {type(optimizer).__name__}"
+        )
+    is_wrapper = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if is_wrapper or hasattr(optimizer, "register_local_var"):
+        raise ValueError(
+            f"optimizer of the table {table!r} is a {type(optimizer).__name__} that wraps another: "
+            "give the plain one. Loss scaling and sums over workers are those of the model"
+        )
+    for setting in ("loss_scale_factor", "gradient_accumulation_steps", "use_ema"):
+        value = getattr(optimizer, setting)
+        if value:
+            raise ValueError(
+                f"optimizer of the table {table!r} has {setting}={value!r}, which only the "
+                "optimizer of Model.compile can have: leave it out"
+            )
+    return optimizer
+
+
+def key(optimizer: Any) -> object:
+    """What is equal for optimizers that update alike, so that their tables can share a variable."""
+    if optimizer is None:
+        return None
+    config = {**optimizer.get_config(), "name": None}
+    return type(optimizer), json.dumps(config, sort_keys=True, default=repr)
