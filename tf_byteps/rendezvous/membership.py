@@ -20,15 +20,9 @@ from typing import Any
 from tf_byteps import logs
 from tf_byteps.errors import Dismissed, RendezvousError
 from tf_byteps.rendezvous import messages
+from tf_byteps.rendezvous.participant import Participant, PlaceTaken, Refusal, place_of
 from tf_byteps.rendezvous.presence import MemberRouter, route_of
-from tf_byteps.rendezvous.roster import (
-    Participant,
-    PlaceTaken,
-    Refusal,
-    Roster,
-    have_joined,
-    place_of,
-)
+from tf_byteps.rendezvous.roster import Roster, have_joined
 from tf_byteps.rendezvous.router import Router
 from tf_byteps.rendezvous.scheduler import POLL_SECONDS, Scheduler
 

@@ -17,7 +17,7 @@ from tf_byteps.rendezvous.host import ALL_INTERFACES, listening_address
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
     from tf_byteps.rendezvous.messages import Join
-    from tf_byteps.rendezvous.roster import Refusal
+    from tf_byteps.rendezvous.participant import Refusal
 
 LINGER_MILLISECONDS = 2000  # for the last messages in flight
 # Connections that wait to be accepted: with ZeroMQ's 100, others try again a second later.

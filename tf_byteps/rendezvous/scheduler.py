@@ -13,8 +13,9 @@ from typing import Any
 from tf_byteps.errors import RendezvousError, StartInterruptedError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.host import host_id, listening_address
+from tf_byteps.rendezvous.participant import PlaceTaken, Refusal
 from tf_byteps.rendezvous.relay import Relay
-from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster
+from tf_byteps.rendezvous.roster import Roster
 from tf_byteps.rendezvous.router import Router
 from tf_byteps.rendezvous.secret import job_secret, warn_of_open_ports
 from tf_byteps.rendezvous.server_returns import Readmit, ServerReturns
@@ -22,7 +23,7 @@ from tf_byteps.rendezvous.server_returns import Readmit, ServerReturns
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
     from tf_byteps.rendezvous.messages import Book, Join
-    from tf_byteps.rendezvous.roster import Participant
+    from tf_byteps.rendezvous.participant import Participant
 
 POLL_SECONDS = 0.2
 _MAX_NAMED = 16  # of those that have not started

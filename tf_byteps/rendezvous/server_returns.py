@@ -11,7 +11,8 @@ from collections.abc import Callable
 from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.messages import Address
-from tf_byteps.rendezvous.roster import Refusal, Roster
+from tf_byteps.rendezvous.participant import Refusal
+from tf_byteps.rendezvous.roster import Roster
 from tf_byteps.rendezvous.router import Router
 
 if typing.TYPE_CHECKING:
