@@ -19,8 +19,9 @@ from tf_byteps.strategy.input import building, position
 from tf_byteps.strategy.step import (
     cross_step,
     float8,
-    local_batch,
     local_steps,
+    piece_steps,
+    predictions,
     scaling,
     single_steps,
 )
@@ -227,7 +228,7 @@ def _make_function(
     function = original(self, step_function)
     if is_ours(self.distribute_strategy):
         function = single_steps.returning_early(self, function)
-    return local_batch.keeping_rows(self, scaling.retrying(function))
+    return piece_steps.keeping_rows(self, scaling.retrying(function))
 
 
 def _make_train_function(
@@ -262,7 +263,7 @@ def _predict(
 ) -> Any:
     adopt_model(self)
     is_distributed = is_ours(self.distribute_strategy)
-    collecting = local_batch.collecting_predictions(self if is_distributed else None)
+    collecting = predictions.collecting_predictions(self if is_distributed else None)
     with _outside_fit(self, "predict"), collecting:
         local_steps.finish(self)
         statistics.average(self)
@@ -273,7 +274,7 @@ def _predict_on_batch(
     original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
 ) -> Any:
     adopt_model(self)
-    with local_batch.collecting_predictions(None):
+    with predictions.collecting_predictions(None):
         return original(self, *args, **kwargs)
 
 
@@ -284,7 +285,7 @@ def _make_predict_function(
     cross_step.flush()
     if not is_ours(self.distribute_strategy):
         return original(self, force)
-    collecting = local_batch.is_collecting_predictions()
+    collecting = predictions.is_collecting_predictions()
     force = force or getattr(self.predict_function, "_byteps_collecting", collecting) != collecting
     original(self, force)
     setattr(self.predict_function, "_byteps_collecting", collecting)  # noqa: B010
