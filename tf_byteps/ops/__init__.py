@@ -5,7 +5,8 @@ from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compressor import Compressor
 from tf_byteps.exchange.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 from tf_byteps.ops import error_text, input_waits
-from tf_byteps.ops.exchange import broadcast, gather, push_pull
+from tf_byteps.ops.copying import broadcast, gather
+from tf_byteps.ops.exchange import push_pull
 from tf_byteps.ops.scattering import alltoall
 
 allgather = gather
