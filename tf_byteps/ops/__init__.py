@@ -1,4 +1,9 @@
-"""The exchanges as TensorFlow operations, eager and within `tf.function`, and their gradients."""
+"""The exchanges as TensorFlow operations, eager and within `tf.function`, and their gradients.
+
+`library`, `device` and `compiling` are what all stand on. `compiled` has what programs need that
+XLA compiles, `sparse` what `tf.IndexedSlices` need, `compression` what codecs do not do. The files
+beside these folders use them, and none of the folders uses those (`tests/api/test_imports.py`).
+"""
 
 from tf_byteps.exchange import host
 from tf_byteps.exchange.compression import Compression

@@ -9,7 +9,7 @@ from tf_byteps.ops import (
     strings,
 )
 from tf_byteps.ops.arguments import checked_tensor, exchange_name, names_for
-from tf_byteps.ops.control_flow_order import in_order
+from tf_byteps.ops.compiled.control_flow_order import in_order
 from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.refusals import reported_to_the_others
