@@ -95,7 +95,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "StatelessScope.__init__": (
         "(self, state_mapping=None, collect_losses=None, initialize_variables=None)",
     ),
-    "TFEpochIterator.__init__": ("(self, distribute_strategy=None, *args, **kwargs)",),
     "TFEpochIterator._get_iterator": ("(self)",),
     "TFOptimizer._all_reduce_sum_gradients": ("(self, grads_and_vars)",),
     "TFOptimizer.add_variable_from_reference": (

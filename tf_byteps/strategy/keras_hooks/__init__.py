@@ -62,8 +62,10 @@ before.
 * `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps.
 * `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
   rows of all workers, `predict_on_batch` this worker's.
-* `TFEpochIterator.__init__` and `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all
-  workers, each of which gathers its own rows only.
+* `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all workers, each of which gathers
+  its own rows only.
+* `TFEpochIterator._get_iterator`: an epoch goes on at the batch of a checkpoint (see
+  `input.position`).
 * `tensorflow.python.data.util.random_seed.get_seed`: so are datasets whose shuffle has no seed.
 * `trainers.data_adapters.is_tf_dataset`: Keras knows distributed datasets by their classes' names.
 """

@@ -16,6 +16,7 @@ from tf_byteps.private.keras_tensorflow import keras_trainer
 from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building, position
+from tf_byteps.strategy.keras_hooks import input as inputs
 from tf_byteps.strategy.step import (
     cross_step,
     float8,
@@ -90,9 +91,16 @@ def _auto_jit_compile(original: Callable[..., Any], self: keras.Model) -> Any:
 
 def _fit(original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object) -> Any:
     adopt_model(self)
-    if not is_ours(self.distribute_strategy):
-        warn_if_alone(self)
-        return original(self, *args, **kwargs)
+    with inputs.of_model(self):
+        if not is_ours(self.distribute_strategy):
+            warn_if_alone(self)
+            return original(self, *args, **kwargs)
+        return _fit_together(original, self, *args, **kwargs)
+
+
+def _fit_together(
+    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
+) -> Any:
     call = inspect.signature(original).bind(self, *args, **kwargs)
     given = call.arguments.get("callbacks")
     metrics.give_back(self)
@@ -131,7 +139,7 @@ def _evaluate(
 ) -> Any:
     outer = getattr(_local, "evaluates", False)
     try:
-        with _outside_fit(self, "evaluate"):
+        with _outside_fit(self, "evaluate"), inputs.of_model(self):
             _local.evaluates = True
             local_steps.finish(self)
             statistics.average(self)
@@ -264,7 +272,7 @@ def _predict(
     adopt_model(self)
     is_distributed = is_ours(self.distribute_strategy)
     collecting = predictions.collecting_predictions(self if is_distributed else None)
-    with _outside_fit(self, "predict"), collecting:
+    with _outside_fit(self, "predict"), collecting, inputs.of_model(self):
         local_steps.finish(self)
         statistics.average(self)
         return original(self, *args, **kwargs)
