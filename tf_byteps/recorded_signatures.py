@@ -132,7 +132,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "(self, x, batch_size=None, verbose=None, steps=None, callbacks=None)",
     ),
     "TensorFlowTrainer.predict_on_batch": ("(self, x)",),
-    "TensorFlowTrainer.test_on_batch": ("(self, x, y=None, sample_weight=None, return_dict=None)",),
     "TensorFlowTrainer.train_on_batch": (
         "(self, x, y=None, sample_weight=None, class_weight=None, return_dict=None)",
     ),

@@ -49,8 +49,8 @@ before.
 * `TensorFlowTrainer.evaluate`, `predict` and `train_on_batch`: so do moving statistics there, and
   accumulated gradients after `train_on_batch`.
 * `TensorFlowTrainer.evaluate` and `predict`: their batches are no samples of the training.
-* `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `test_on_batch`: metrics that are not
-  reset go on with each worker's own counts.
+* `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `make_test_function`: metrics that are
+  not reset go on with each worker's own counts.
 * `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger`, `TensorBoard` and `OrbaxCheckpoint`: only
   worker 0 writes files, of what belongs to all workers (see `callbacks`).
 * `CallbackList.__init__`: only worker 0 shows a progress bar (see `progress_bar`).

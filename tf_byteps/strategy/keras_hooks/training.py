@@ -43,7 +43,6 @@ def changes() -> list[Change]:
         (trainer, "fit", _fit),
         (trainer, "evaluate", _evaluate),
         (trainer, "train_on_batch", _train_on_batch),
-        (trainer, "test_on_batch", _test_on_batch),
         (trainer, "_maybe_symbolic_build", _build),
         (trainer, "_get_metrics_result_or_logs", _metrics_result),
         (trainer, "_make_function", _make_function),
@@ -165,13 +164,6 @@ def _train_on_batch(
     return result
 
 
-def _test_on_batch(
-    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
-) -> Any:
-    metrics.give_back(self)
-    return original(self, *args, **kwargs)
-
-
 def _build(
     original: Callable[..., Any], self: keras.Model, iterator: Any = None, data_batch: object = None
 ) -> Any:
@@ -253,7 +245,9 @@ def _make_train_function(
 def _make_test_function(
     original: Callable[..., Any], self: keras.Model, force: bool = False
 ) -> Any:
+    """Called at the beginning of `evaluate` and `test_on_batch`."""
     cross_step.flush()
+    metrics.give_back(self)
     _build_for_step(self, "test_step", self.test_function is not None)
     return original(self, force)
 
