@@ -72,8 +72,6 @@ before.
 
 import threading
 
-from tf_byteps.ops import input_waits
-from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.strategy.fit import callbacks, dataset_files, deferred_logs, model_files
 from tf_byteps.strategy.keras_hooks import gradients, input, training
 from tf_byteps.strategy.saving import checkpoints, saved_models
@@ -96,4 +94,3 @@ def install() -> None:
     wrap_all([change for part in (*parts, checkpoints, saved_models) for change in part.changes()])
     gradients.replace_value()
     training.replace_stop_training()
-    input_waits.leave_out(TensorFlowTrainer, "evaluate", "predict")

@@ -11,6 +11,7 @@ import keras
 
 from tf_byteps.exchange import leaving
 from tf_byteps.exchange.strategies import is_ours
+from tf_byteps.ops.input_waits import without_samples
 from tf_byteps.private.keras import Trainer
 from tf_byteps.private.keras_tensorflow import keras_trainer
 from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
@@ -138,7 +139,7 @@ def _evaluate(
 ) -> Any:
     outer = getattr(_local, "evaluates", False)
     try:
-        with _outside_fit(self, "evaluate"), inputs.of_model(self):
+        with without_samples(), _outside_fit(self, "evaluate"), inputs.of_model(self):
             _local.evaluates = True
             local_steps.finish(self)
             statistics.average(self)
@@ -266,7 +267,7 @@ def _predict(
     adopt_model(self)
     is_distributed = is_ours(self.distribute_strategy)
     collecting = predictions.collecting_predictions(self if is_distributed else None)
-    with _outside_fit(self, "predict"), collecting, inputs.of_model(self):
+    with without_samples(), _outside_fit(self, "predict"), collecting, inputs.of_model(self):
         local_steps.finish(self)
         statistics.average(self)
         return original(self, *args, **kwargs)
