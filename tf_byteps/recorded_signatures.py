@@ -96,7 +96,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "StatelessScope.__init__": (
         "(self, state_mapping=None, collect_losses=None, initialize_variables=None)",
     ),
-    "TFEpochIterator.__init__": ("(self, distribute_strategy=None, *args, **kwargs)",),
     "TFEpochIterator._get_iterator": ("(self)",),
     "TFOptimizer._all_reduce_sum_gradients": ("(self, grads_and_vars)",),
     "TFOptimizer.add_variable_from_reference": (
@@ -134,7 +133,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "(self, x, batch_size=None, verbose=None, steps=None, callbacks=None)",
     ),
     "TensorFlowTrainer.predict_on_batch": ("(self, x)",),
-    "TensorFlowTrainer.test_on_batch": ("(self, x, y=None, sample_weight=None, return_dict=None)",),
     "TensorFlowTrainer.train_on_batch": (
         "(self, x, y=None, sample_weight=None, class_weight=None, return_dict=None)",
     ),

@@ -18,7 +18,6 @@ SUPPORTED = {"keras": "keras>=3.12,<3.16", "tensorflow": "tensorflow>=2.20,<2.22
 
 # What the functions of a module do that replace others.
 PURPOSES = {
-    "tf_byteps.elastic.retracing": "functions that are traced before workers come or leave",
     "tf_byteps.gradients.row_updates": "updates of the rows of embeddings",
     "tf_byteps.gradients.table_optimizers": "tables with an optimizer of their own",
     "tf_byteps.keras.hooks": "fit with a DistributedOptimizer",
@@ -49,9 +48,9 @@ PURPOSES = {
     "tf_byteps.strategy.step.losses": "the weights of losses and metrics",
     "tf_byteps.strategy.step.noise": "random numbers of replicas",
     "tf_byteps.strategy.step.tapes": "what a step does with gradients",
-    "tf_byteps.strategy.step.traces": "functions that a step calls",
     "tf_byteps.timeline.python_steps": "Python's steps in timelines",
     "tf_byteps.training.progress_bar": "the progress bar of rank 0",
+    "tf_byteps.training.traces": "functions that a step calls, or that outlast a job's workers",
 }
 
 _logger = logging.getLogger("tf_byteps")

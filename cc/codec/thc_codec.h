@@ -3,7 +3,7 @@
 // Deep Learning Using Tensor Homomorphic Compression" (NSDI'24).
 //
 // Who encodes has divided each 4096 elements of a tensor by the same number on all workers: the
-// largest of their root mean squares (tf_byteps/ops/shared_norms.py). A block of 4096 is rotated by
+// largest of their root mean squares (tf_byteps/ops/compression). A block of 4096 is rotated by
 // a random Hadamard matrix, which makes a normal distribution of any: few elements exceed 3.5. They
 // are rounded, at random, to a half and become -7 .. 7, plus 8; two are in a byte, the first one in
 // its low half. A last, shorter block is not rotated: one byte for each element, -127 .. 127, plus

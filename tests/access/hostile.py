@@ -10,7 +10,6 @@ process that is not part of the job; the two take turns. Prints what was measure
 with 1 if a goal is missed.
 """
 
-import argparse
 import collections
 import contextlib
 import json
@@ -28,7 +27,9 @@ import threading
 import time
 
 import psutil
+from absl import flags
 
+from benchmarks import options
 from tests.access import programs
 from tests.cluster import Cluster, describe, outcome_of
 from tests.engine.programs import SECONDS as _PATIENCE
@@ -298,19 +299,18 @@ def measure(seconds, rate, pause=0.05, seed=1, tls=False):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.access.hostile")
-    parser.add_argument("--seconds", type=float, default=200.0)
-    parser.add_argument("--rate", type=float, default=50.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tls", action="store_true", help="attack a job with TLS")
-    arguments = parser.parse_args()
-    figures, _ = measure(arguments.seconds, arguments.rate, seed=arguments.seed, tls=arguments.tls)
+    chosen = flags.FLAGS
+    figures, _ = measure(chosen.seconds, chosen.rate, seed=chosen.seed, tls=chosen.tls)
     print(json.dumps(figures, indent=1))
     missed = {name: figures[name] for name, most in _GOALS.items() if figures[name] > most}
     if missed:
         print(f"missed: {missed}; the goals are {_GOALS}", file=sys.stderr)
-    return 1 if missed else 0
+    return not missed
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    flags.DEFINE_float("seconds", 200.0, "of the attack", lower_bound=0.0)
+    flags.DEFINE_float("rate", 50.0, "connections in a second", lower_bound=0.0)
+    flags.DEFINE_integer("seed", 1, "of what the attacker sends")
+    flags.DEFINE_boolean("tls", False, "attack a job with TLS")
+    options.run(main)

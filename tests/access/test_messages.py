@@ -25,7 +25,8 @@ from tf_byteps.rendezvous.messages import (
     Leave,
     Ready,
 )
-from tf_byteps.rendezvous.roster import Refusal, Roster
+from tf_byteps.rendezvous.participant import Refusal
+from tf_byteps.rendezvous.roster import Roster
 
 _VALUES = [None, True, 0, -1, 2**63, 1.5, "", "x" * 1000, [], [[]], {}, {"a": 1}, "\u0000"]
 

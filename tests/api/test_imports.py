@@ -81,6 +81,23 @@ def test_files_have_no_cycle():
     assert _cycles(_arrows(_modules(_ROOT / "tf_byteps"), str)) == []
 
 
+def _layer_of_ops(module):
+    """A folder of `tf_byteps.ops`, what all of it stands on, or the files beside the folders."""
+    name = module.removeprefix("tf_byteps.ops").lstrip(".").partition(".")[0]
+    folders = {path.parent.name for path in (_ROOT / "tf_byteps" / "ops").glob("*/__init__.py")}
+    if name in folders:
+        return name
+    return "foundation" if name in ("compiling", "device", "library") else "exchanges"
+
+
+def test_folders_of_operations_have_no_cycle():
+    modules = _modules(_ROOT / "tf_byteps" / "ops")
+    modules = {f"tf_byteps.{name}": path for name, path in modules.items()}
+    arrows = _arrows(modules, _layer_of_ops)
+    assert _cycles(arrows) == []
+    assert {"compiled", "compression", "sparse"} <= arrows["exchanges"]
+
+
 def test_cycles_are_found(tmp_path):
     for name, text in {
         "one/a.py": "import tf.two.b",

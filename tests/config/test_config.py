@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.cluster import clean_environment
-from tf_byteps import _engine, config as config_module, job
+from tf_byteps import _engine, config as config_module, engine_options as of_engine
 from tf_byteps.config import OPTIONS, Config, original_variables, variables
 from tf_byteps.config.table import HEADINGS, default
 from tf_byteps.errors import BytePSError, ConfigError
@@ -373,13 +373,16 @@ def test_the_documentation_has_the_same_settings():
 
 def _values(options, name):
     """What the engine's options, and the groups in them, have by this name."""
-    groups = (getattr(options, group) for group in job.OPTION_GROUPS)
+    groups = (getattr(options, group) for group in of_engine.OPTION_GROUPS)
     return [getattr(each, name) for each in (options, *groups) if hasattr(each, name)]
 
 
 def test_the_engine_gets_the_defaults_that_it_has():
     """They are written once, in cc/base/job.h; each comes back to where it was read."""
-    default, read = _engine.EngineOptions(), job.engine_options(Config().shared_values(), Config())
+    default, read = (
+        _engine.EngineOptions(),
+        of_engine.engine_options(Config().shared_values(), Config()),
+    )
     # Of each gradient; of the scheduler.
     others = ("backup_workers", "row_sum_workers", "connections_per_server")
     names = [name for name, option in OPTIONS.items() if option.shared and name not in others]
@@ -392,6 +395,6 @@ def test_the_engine_gets_the_defaults_that_it_has():
     ("processors", "workers", "threads"), [(2, 1, 1), (4, 1, 2), (32, 1, 4), (96, 8, 2), (96, 3, 4)]
 )
 def test_workers_of_a_host_share_its_processors(monkeypatch, processors, workers, threads):
-    monkeypatch.setattr(job, "processors", lambda: processors)
+    monkeypatch.setattr(of_engine, "processors", lambda: processors)
     config = Config(local_size=workers, scheduler_host="127.0.0.1", scheduler_port=1)
-    assert job.engine_options(config.shared_values(), config).network.io_threads == threads
+    assert of_engine.engine_options(config.shared_values(), config).network.io_threads == threads

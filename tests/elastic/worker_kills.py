@@ -7,7 +7,6 @@ seed; the same seed draws the same, but the machine's timing is not in it. A wor
 is the only one that has the state: when all are lost at once, nothing is left in memory.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -21,7 +20,9 @@ import tempfile
 import time
 
 import psutil
+from absl import flags
 
+from benchmarks import options
 from tests.cluster import ROOT, clean_environment
 from tests.elastic.training import BATCHES, COMMIT
 
@@ -218,23 +219,18 @@ def faults(outcome, undisturbed, kills, epochs):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.elastic.worker_kills")
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--how", choices=("fit", "loop", "compiled", "cross_step"), default="fit")
-    parser.add_argument("--limit", type=float, default=3600, help="seconds")
-    options = parser.parse_args()
-    epochs = max(4, round(_EPOCHS_A_KILL * options.kills))
-    print(f"seed {options.seed}: {options.kills} kills in {epochs} epochs", flush=True)
-    undisturbed = train(options.how, epochs, workers=1)
+    chosen = flags.FLAGS
+    epochs = max(4, round(_EPOCHS_A_KILL * chosen.kills))
+    print(f"seed {chosen.seed}: {chosen.kills} kills in {epochs} epochs", flush=True)
+    undisturbed = train(chosen.how, epochs, workers=1)
     assert undisturbed.code == 0, undisturbed.output
     print(f"undisturbed: {undisturbed.result}, {undisturbed.seconds:.0f} s", flush=True)
 
     def say(text):
         print(text, flush=True)
 
-    outcome = train(options.how, epochs, options.kills, options.seed, limit=options.limit, say=say)
-    found = faults(outcome, undisturbed.result, options.kills, epochs)
+    outcome = train(chosen.how, epochs, chosen.kills, chosen.seed, limit=chosen.limit, say=say)
+    found = faults(outcome, undisturbed.result, chosen.kills, epochs)
     lost = len(re.findall("going back to the last commit", outcome.output))
     print(f"{outcome.kills} kills: {outcome.result}, {outcome.seconds:.0f} s, {lost} times back")
     if found:
@@ -243,9 +239,13 @@ def main():
     else:
         difference = outcome.result["loss"] / undisturbed.result["loss"] - 1
         print(f"every image was used {epochs} times; the loss differs by {100 * difference:.4f} %")
-    return int(bool(found))
+    return not found
 
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.exit(main())
+    flags.DEFINE_integer("kills", 100, "workers to kill", lower_bound=0)
+    flags.DEFINE_integer("seed", 1, "which workers are killed, and when")
+    flags.DEFINE_enum("how", "fit", ["fit", "loop", "compiled", "cross_step"], "how to train")
+    flags.DEFINE_float("limit", 3600.0, "seconds until the training is ended")
+    options.run(main)

@@ -9,15 +9,16 @@ again at once. With `--compiled` XLA compiles the steps. Which one is killed, an
 from the seed; the same seed draws the same, but the machine's timing is not in it.
 """
 
-import argparse
 import dataclasses
 import os
 import random
 import signal
 import statistics
-import sys
 import time
 
+from absl import flags
+
+from benchmarks import options
 from tests.cluster import Cluster, describe, outcome_of, wait_until
 from tests.faults.training import train_classifier
 
@@ -147,29 +148,24 @@ def _judge(outcomes, dead, killed):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.server_kills")
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--returns", action="store_true", help="start servers again")
-    parser.add_argument("--compiled", action="store_true", help="jit_compile=True")
-    options = parser.parse_args()
+    chosen = flags.FLAGS
     servers, kills_a_run, steps_a_kill = SERVERS, SERVERS - 1, STEPS_A_KILL
     environment = {}
-    if options.returns:
+    if chosen.returns:
         servers, kills_a_run, steps_a_kill = SERVERS_THAT_RETURN, 5, STEPS_A_RETURN
         environment["BYTEPS_HEARTBEAT_INTERVAL"] = "1"
         environment["BYTEPS_HEARTBEAT_TIMEOUT"] = "4"  # limits how long one stays lost, too
     steps = _FIRST_STEP + steps_a_kill * kills_a_run
-    print(f"seed {options.seed}: {options.kills} kills", flush=True)
-    jit_compile = True if options.compiled else "auto"
+    print(f"seed {chosen.seed}: {chosen.kills} kills", flush=True)
+    jit_compile = True if chosen.compiled else "auto"
     undisturbed = run(0, 0, steps, jit_compile=jit_compile)
     assert not undisturbed.faults, undisturbed.output
     print(f"undisturbed: {undisturbed.digests[0][:16]} after {steps} steps", flush=True)
     done, number, around, others = 0, 0, [], []
-    while done < options.kills:
-        kills = min(kills_a_run, options.kills - done)
-        seed = f"{options.seed} {number}"
-        how = {"returns": options.returns, "environment": environment, "jit_compile": jit_compile}
+    while done < chosen.kills:
+        kills = min(kills_a_run, chosen.kills - done)
+        seed = f"{chosen.seed} {number}"
+        how = {"returns": chosen.returns, "environment": environment, "jit_compile": jit_compile}
         outcome = run(kills, seed, steps, servers=servers, say=print, **how)
         faults = list(outcome.faults)
         if set(outcome.digests) != set(undisturbed.digests):
@@ -180,15 +176,19 @@ def main():
         print(f"{done} kills; run {number}: {faults or 'the same weights'}", flush=True)
         if faults:
             print(outcome.output[-20000:])
-            return 1
+            return False
     print(
         f"a step took {1000 * statistics.median(others):.0f} ms (median of {len(others)}), and "
         f"{1000 * statistics.median(around):.0f} ms (median of {len(around)}; at most "
         f"{1000 * max(around):.0f} ms) if a server was killed in it"
     )
-    return 0
+    return True
 
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.exit(main())
+    flags.DEFINE_integer("kills", 100, "in all runs together", lower_bound=1)
+    flags.DEFINE_integer("seed", 1, "which servers are killed, and when")
+    flags.DEFINE_boolean("returns", False, "start servers again")
+    flags.DEFINE_boolean("compiled", False, "jit_compile=True")
+    options.run(main)

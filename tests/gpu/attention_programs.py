@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tests.gpu.programs import start
-from tf_byteps.ops import flash_attention
+from tf_byteps.ops.compiled import flash_attention
 
 # batch, queries, keys, heads, width; whether it is causal, and the shape of its mask.
 _CASES = (

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tf_byteps import _engine
-from tf_byteps.ops import row_sums
+from tf_byteps.ops.sparse import row_sums
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 _WIDTH = 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_byteps.ops import flash_attention
+from tf_byteps.ops.compiled import flash_attention
 
 BFLOAT16 = tf.bfloat16
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 import workers
 
 from tf_byteps.exchange import reduce_op
+from tf_byteps.ops.compiled.start_scheduling import started_first
 from tf_byteps.ops.library import kernels
-from tf_byteps.ops.start_scheduling import started_first
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "start_scheduling_programs.py")
 

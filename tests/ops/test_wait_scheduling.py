@@ -8,8 +8,8 @@ import tensorflow as tf
 import workers
 
 from tests.ops.test_start_scheduling import assert_close
+from tf_byteps.ops.compiled.wait_scheduling import at_once, place_late
 from tf_byteps.ops.library import kernels, token
-from tf_byteps.ops.wait_scheduling import at_once, place_late
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "wait_scheduling_programs.py")
 WIDTH = 512

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tf_byteps.ops import split
+from tf_byteps.ops.compiled.wait_scheduling import place_late
 from tf_byteps.ops.reduction import Reduction
-from tf_byteps.ops.wait_scheduling import place_late
 
 _WIDTH = 512
 _LAYERS = 3

@@ -8,17 +8,17 @@ wrong. With `--compiled` XLA compiles the steps. With `--gpus` each worker is a 
 XLA compiles, too. With `--write` it writes soak.json and soak.png.
 """
 
-import argparse
 import json
 import os
 import pathlib
 import string
-import sys
 import time
 
 import numpy as np
 import psutil
+from absl import app, flags
 
+from benchmarks import options
 from tests.cluster import Cluster, describe
 from tests.gpu.test_gpu import GPUS, on_gpus
 from tests.soak import programs
@@ -29,37 +29,38 @@ _WARM_UP = 0.25  # of the time: TensorFlow's allocators and caches grow in the f
 _START_SECONDS = 300
 
 
+_MINUTES = flags.DEFINE_float("minutes", 30.0, "of training")
+_INTERVAL = flags.DEFINE_float("interval", 5.0, "seconds between two looks", lower_bound=0.0)
+_WORKERS = flags.DEFINE_integer("workers", 3, "that train", lower_bound=1)
+_COMPILED = flags.DEFINE_boolean("compiled", False, "jit_compile=True")
+_GPUS = flags.DEFINE_boolean("gpus", False, "train on GPUs")
+_ALONE = flags.DEFINE_boolean("alone", False, "one worker, without the strategy")
+_WRITE = flags.DEFINE_string("write", None, "the folder for soak.json and soak.png")
+
+
 def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.soak")
-    parser.add_argument("--minutes", type=float, default=30.0, help="of training")
-    parser.add_argument("--interval", type=float, default=5.0, help="seconds between two looks")
-    parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--compiled", action="store_true", help="jit_compile=True")
-    parser.add_argument("--gpus", action="store_true", help="train on GPUs")
-    parser.add_argument("--alone", action="store_true", help="one worker, without the strategy")
-    parser.add_argument("--write", help="the folder for soak.json and soak.png")
-    options = parser.parse_args()
-    if options.minutes * 60 < 8 * options.interval:
-        parser.error("the time is too short for a line through what is seen")
-    if options.gpus and not GPUS:
-        parser.error("--gpus: this machine has no NVIDIA GPU")
-    workers = 1 if options.alone else options.workers
-    arguments = [options.minutes * 60, True if options.compiled else "auto", options.alone]
-    result = run(options.minutes, options.interval, workers, arguments, options.gpus)
-    result["alone"] = options.alone
+    minutes, alone = _MINUTES.value, _ALONE.value
+    if minutes * 60 < 8 * _INTERVAL.value:
+        raise app.UsageError("the time is too short for a line through what is seen")
+    if _GPUS.value and not GPUS:
+        raise app.UsageError("--gpus: this machine has no NVIDIA GPU")
+    arguments = [minutes * 60, True if _COMPILED.value else "auto", alone]
+    workers = 1 if alone else _WORKERS.value
+    result = run(minutes, _INTERVAL.value, workers, arguments, _GPUS.value)
+    result["alone"] = alone
     for label, slope in result["mb_per_minute"].items():
         print(f"{label}: {result['mb'][label][-1]:.1f} MB, {slope:+.3f} MB/min")
     print(f"{result['minutes']:.1f} minutes, {result['steps']} steps, losses {result['losses']}")
     for first, last in filter(None, result["gpu_mb"]):
         print(f"GPU memory in use: {first} MB after the first epoch, {last} MB after the last")
-    if options.write:
-        folder = pathlib.Path(options.write)
+    if _WRITE.value:
+        folder = pathlib.Path(_WRITE.value)
         folder.mkdir(parents=True, exist_ok=True)
         lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in result.items()]
         (folder / "soak.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
         plot(result, folder / "soak.png")
     largest = max(result["mb_per_minute"].values())
-    return int(largest >= LIMIT_MB_PER_MINUTE or result["losses"][1] >= result["losses"][0])
+    return largest < LIMIT_MB_PER_MINUTE and result["losses"][1] < result["losses"][0]
 
 
 def run(minutes, interval, workers, arguments, gpus=False):
@@ -124,4 +125,4 @@ def plot(result, path):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    options.run(main)

@@ -5,8 +5,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tf_byteps import _engine
 from tf_byteps.environments.place import MAX_PORT, ports_in
 from tf_byteps.errors import ConfigError
+
+# What the engine has as well has its default in cc/base/job.h, and only there.
+ENGINE = _engine.EngineOptions()
 
 
 @dataclasses.dataclass(frozen=True)

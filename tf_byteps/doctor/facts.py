@@ -174,7 +174,7 @@ def _gpus() -> list[dict[str, str]]:
 
 def _has_nccl() -> bool:
     try:
-        from tf_byteps.job import nccl_libraries
+        from tf_byteps.engine_options import nccl_libraries
     except ImportError:  # without the engine: `_rates` says so
         return False
     for name in nccl_libraries():

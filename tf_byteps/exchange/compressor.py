@@ -27,7 +27,7 @@ class Compressor:
         codec: the name of the codec in which the engine sends what `compress` returns, which must
             be float32 then; `""`: as it is.
         shares_norms: whether that is sent in units that all workers share
-            (tf_byteps/ops/shared_norms.py).
+            (tf_byteps/ops/compression/shared_norms.py).
     """
 
     codec = ""

@@ -1,4 +1,4 @@
-"""The choice of PowerSGD. `tf_byteps.ops.low_rank` has what is done then."""
+"""The choice of PowerSGD. `tf_byteps.ops.compression.low_rank` has what is done then."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from tf_byteps.ops import Average, Min, names, push_pull, split
-from tf_byteps.ops.control_flow_order import INNER_GRAPHS
+from tf_byteps.ops.compiled.control_flow_order import INNER_GRAPHS
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.tables import gradients as tables, layout as layouts
 from tf_byteps.types import Exchanged, Gradient, Variable

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_byteps.ops.slices import merged
+from tf_byteps.ops.sparse.slices import merged
 
 # The rows of the gradient, of the weights and of each state -> the new ones of weights and states.
 RowUpdate = Callable[..., Sequence[tf.Tensor]]

@@ -15,7 +15,7 @@ import numpy as np
 from tf_byteps import _engine, logs, runtime
 from tf_byteps.files import whole_file
 from tf_byteps.keras.leaving import is_leaving
-from tf_byteps.ops import low_rank
+from tf_byteps.ops.compression import low_rank
 
 _KEPT_EPOCHS = 2  # a crash may come before the epoch's weights are saved
 _HEAD = "head"

@@ -9,6 +9,14 @@ from typing import Any
 
 from tf_byteps.metrics.finding import addresses_of
 from tf_byteps.metrics.local import LocalJob, LocalSocket
+from tf_byteps.metrics.process_rows import (
+    Identity,
+    Process,
+    identity_of,
+    scheduler_row,
+    server_row,
+    worker_row,
+)
 from tf_byteps.metrics.reading import (
     Direct,
     Place,
@@ -19,7 +27,7 @@ from tf_byteps.metrics.reading import (
     read_elsewhere,
 )
 from tf_byteps.metrics.remote_processes import RemoteProcess
-from tf_byteps.metrics.rows import LOST, RUNS, SILENT, Scheduler, Server, View, Worker
+from tf_byteps.metrics.rows import LOST, RUNS, View
 from tf_byteps.rendezvous.messages import Address
 
 # With a second between looks a stopped process shows in less than two.
@@ -32,80 +40,13 @@ _SEARCH_SECONDS = 5.0
 _REPLACED_SECONDS = 60.0
 
 
-# The host, the process's ID there, and when it was started.
-_Identity = tuple[str, float | None, float | None]
-
-
-def _identity(address: Where, answer: Reading) -> _Identity:
-    known = answer.process
-    return address.host, known.get("process_id"), known.get("process_start_time_seconds")
-
-
 @dataclasses.dataclass(frozen=True)
 class _Replaced:
     """A process that is lost, and whose places others have taken; seen so at a time."""
 
-    identity: _Identity
+    identity: Identity
     places: tuple[Place, ...]
     when: float
-
-
-class _Process:
-    """A process that has answered once."""
-
-    def __init__(self, address: Where, first: Reading) -> None:
-        self.address = address
-        self.now, self._before = first, None
-        self.state = RUNS
-
-    @property
-    def identity(self) -> _Identity:
-        """Tells a process that has come to another port from one that has taken its place."""
-        return _identity(self.address, self.now)
-
-    def take(self, answer: Reading | Silence) -> None:
-        """Its next answer."""
-        if isinstance(answer, Silence):
-            self.state = LOST if answer.nobody_listens else SILENT
-            self._before = None
-            return
-        is_same = _identity(self.address, answer) == self.identity
-        self._before = self.now if is_same and self.state == RUNS else None
-        # Its places stay when it says goodbye, so that it is not forgotten before it has ended.
-        self.now = answer if answer.places else dataclasses.replace(answer, places=self.now.places)
-        self.state = RUNS
-
-    def value(self, place: Place, name: str) -> float | None:
-        """A gauge, or a counter's count."""
-        if self.state != RUNS:
-            return None
-        return self.now.places[place].get((f"tf_byteps_{name}", ()))
-
-    def rate(self, place: Place, name: str) -> float | None:
-        """How much a counter has grown in a second."""
-        if self._before is None or place not in self._before.places:
-            return None
-        key = (f"tf_byteps_{name}_total", ())
-        return self._growth(self._before.places[place].get(key), self.now.places[place].get(key))
-
-    def common(self, place: Place) -> dict[str, Any]:
-        """What `Row` has."""
-        used = "process_cpu_seconds_total"
-        before = None if self._before is None else self._before.process.get(used)
-        memory = self.now.process.get("process_resident_memory_bytes")
-        return {
-            "role": place[0],
-            "rank": place[1],
-            "address": str(self.address),
-            "state": self.state,
-            "memory_bytes": memory if self.state == RUNS else None,
-            "cpu_share": self._growth(before, self.now.process.get(used)),
-        }
-
-    def _growth(self, before: float | None, now: float | None) -> float | None:
-        if self._before is None or before is None or now is None or now < before:
-            return None  # a counter begins anew in each membership epoch
-        return (now - before) / (self.now.when - self._before.when)
 
 
 class Watch:
@@ -119,7 +60,7 @@ class Watch:
     def __init__(self, given: Sequence[Address | LocalJob]) -> None:
         self._found: dict[Address | LocalJob, Sequence[Direct]] = dict.fromkeys(given, ())
         self._is_local = any(isinstance(each, LocalJob) for each in given)
-        self._processes: dict[Where, _Process] = {}
+        self._processes: dict[Where, Process] = {}
         self._trouble: dict[Where, Silence] = {}
         self._search_at = 0.0
         self._replaced: list[_Replaced] = []
@@ -144,15 +85,15 @@ class Watch:
                 else:
                     known.take(answer)
                 continue
-            identity = _identity(address, answer)
+            identity = identity_of(address, answer)
             if known is None and not answer.places:
                 self._trouble[address] = Silence("serves metrics, but has not joined a job yet")
                 continue
             if known is None:
-                self._processes[address] = _Process(address, answer)
+                self._processes[address] = Process(address, answer)
             elif known.identity != identity:
                 gone.append(known)
-                self._processes[address] = _Process(address, answer)
+                self._processes[address] = Process(address, answer)
             else:
                 known.take(answer)
                 continue
@@ -173,18 +114,20 @@ class Watch:
             if isinstance(address, LocalSocket) and _is_scheduler(answer):
                 found.update(read_elsewhere(address, ANSWER_SECONDS))
         # A job may take containers of one host for hosts, and their sockets are all here.
-        here = {_identity(a, each)[1:] for a, each in answers.items() if isinstance(each, Reading)}
+        here = {
+            identity_of(a, each)[1:] for a, each in answers.items() if isinstance(each, Reading)
+        }
         found = {
             address: answer
             for address, answer in found.items()
-            if isinstance(answer, Silence) or _identity(address, answer)[1:] not in here
+            if isinstance(answer, Silence) or identity_of(address, answer)[1:] not in here
         }
         for known in self._processes:
             if isinstance(known, RemoteProcess):
                 found.setdefault(known, Silence("is not connected", nobody_listens=True))
         return found
 
-    def _note_replaced(self, came: Set[_Identity], gone: Sequence[_Process]) -> None:
+    def _note_replaced(self, came: Set[Identity], gone: Sequence[Process]) -> None:
         """In an elastic job others take the places of lost processes at once, and change ports.
 
         Args:
@@ -216,11 +159,11 @@ class Watch:
         for process in self._processes.values():
             for place in process.now.places:
                 if place[0] == "worker":
-                    row = _worker(process, place, lags.get(place[1]))
+                    row = worker_row(process, place, lags.get(place[1]))
                 elif place[0] == "server":
-                    row = _server(process, place, connections.get(place[1], 0))
+                    row = server_row(process, place, connections.get(place[1], 0))
                 else:
-                    row = _scheduler(process, place)
+                    row = scheduler_row(process, place)
                 rows[row.role].append(row)
         for listed in rows.values():
             listed.sort(key=lambda row: (row.rank, row.address))
@@ -293,65 +236,3 @@ class Watch:
 
 def _is_scheduler(answer: Reading | Silence) -> bool:
     return isinstance(answer, Reading) and any(role == "scheduler" for role, _ in answer.places)
-
-
-def _step_time(process: _Process, place: Place) -> tuple[float | None, float | None]:
-    """The mean time of the last steps, and the share of it that was exposed communication."""
-    steps = process.rate(place, "steps")
-    spent = process.rate(place, "step_seconds")
-    if not steps or not spent:
-        return None, None
-    exposed = process.rate(place, "exposed_communication_seconds")
-    is_known = exposed is not None and process.rate(place, "unmeasured_steps") == 0
-    return spent / steps, exposed / spent if is_known else None
-
-
-def _staleness(process: _Process, place: Place) -> float | None:
-    steps = process.rate(place, "asynchronous_steps")
-    changes = process.rate(place, "stale_changes")
-    return changes / steps if steps and changes is not None else None
-
-
-def _worker(process: _Process, place: Place, lag: float | None) -> Worker:
-    step_seconds, exposed_share = _step_time(process, place)
-    return Worker(
-        **process.common(place),
-        exchanges_per_second=process.rate(place, "exchanges_ended"),
-        pushed_bytes_per_second=process.rate(place, "pushed_bytes"),
-        pulled_bytes_per_second=process.rate(place, "pulled_bytes"),
-        exchanging_share=process.rate(place, "exchanging_seconds"),
-        step_seconds=step_seconds,
-        exposed_share=exposed_share,
-        in_flight_bytes=process.value(place, "in_flight_bytes"),
-        credit_bytes=process.value(place, "credit_bytes"),
-        queued_parts=process.value(place, "queued_parts"),
-        lag_seconds=lag if process.state == RUNS else None,
-        retried_parts=process.value(place, "retried_parts_total"),
-        outer_rounds=process.value(place, "outer_rounds_total"),
-        late_changes=process.value(place, "late_changes_total"),
-        steps_since_round=process.value(place, "steps_since_outer_round"),
-        saved_bytes=process.value(place, "saved_bytes_total"),
-        divergence=process.value(place, "weight_divergence_ratio"),
-        staleness=_staleness(process, place),
-    )
-
-
-def _server(process: _Process, place: Place, connections: int) -> Server:
-    return Server(
-        **process.common(place),
-        received_bytes_per_second=process.rate(place, "server_received_bytes"),
-        replied_bytes_per_second=process.rate(place, "server_replied_bytes"),
-        rounds_per_second=process.rate(place, "server_rounds"),
-        sum_bytes=process.value(place, "server_sum_bytes"),
-        connections=connections if process.state == RUNS else None,
-    )
-
-
-def _scheduler(process: _Process, place: Place) -> Scheduler:
-    failed = process.value(place, "scheduler_failed")
-    lost = process.value(place, "scheduler_lost_servers")
-    return Scheduler(
-        **process.common(place),
-        failed=None if failed is None else bool(failed),
-        lost_servers=None if lost is None else int(lost),
-    )

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.ops import names
-from tf_byteps.ops.control_flow_order import INNER_GRAPHS, in_order
+from tf_byteps.ops.compiled.control_flow_order import INNER_GRAPHS, in_order
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.types import Exchanged
 

@@ -16,17 +16,14 @@ from tf_byteps import _engine
 from tf_byteps.declaration import Declaration
 from tf_byteps.exchange import reduce_op
 from tf_byteps.exchange.compressor import Compressor, codec_of
-from tf_byteps.ops import (
-    compiling,
-    row_sums,
-    shared_norms,
-    slices,
-    start_scheduling,
-)
-from tf_byteps.ops.control_flow_order import in_order
+from tf_byteps.ops import compiling
+from tf_byteps.ops.compiled import start_scheduling
+from tf_byteps.ops.compiled.control_flow_order import in_order
+from tf_byteps.ops.compression import shared_norms
+from tf_byteps.ops.compression.pipelined_norms import PipelinedNorms
 from tf_byteps.ops.library import kernels, token
-from tf_byteps.ops.pipelined_norms import PipelinedNorms
-from tf_byteps.ops.rows import of_rows
+from tf_byteps.ops.sparse import row_sums, slices
+from tf_byteps.ops.sparse.rows import of_rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,9 +5,10 @@ own, in functions and outside. Within a job that iterator notes when it was aske
 the batch. A function that was traced before the job began does not.
 """
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -43,10 +44,17 @@ def leave_out(owner: type, *names: str) -> None:
 
 
 def _without_samples(original: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+    with without_samples():
+        return original(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def without_samples() -> Iterator[None]:
+    """Meanwhile what this thread reads, and traces, is no sample of a training."""
     outer = getattr(_local, "evaluates", False)
     _local.evaluates = True
     try:
-        return original(*args, **kwargs)
+        yield
     finally:
         _local.evaluates = outer
 

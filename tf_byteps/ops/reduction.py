@@ -13,10 +13,12 @@ from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compression_choice import CompressionChoice, of_variables, resolve_choice
 from tf_byteps.exchange.compressor import codec_of
 from tf_byteps.exchange.power_sgd import PowerSGDCompressor
-from tf_byteps.ops import batching, compiling, low_rank, row_sums
+from tf_byteps.ops import batching, compiling
 from tf_byteps.ops.arguments import checked_tensor
+from tf_byteps.ops.compression import low_rank
 from tf_byteps.ops.group import Group
 from tf_byteps.ops.library import kernels
+from tf_byteps.ops.sparse import row_sums
 from tf_byteps.types import Exchanged, ExchangeInput
 
 

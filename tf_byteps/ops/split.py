@@ -19,11 +19,13 @@ from tf_byteps.exchange.compression import Compression, check_with_cross_step
 from tf_byteps.exchange.compression_choice import of_variables
 from tf_byteps.exchange.compressor import Compressor, codec_of
 from tf_byteps.exchange.reduce_op import Average, ReduceOp
-from tf_byteps.ops import compiling, slices, start_scheduling, wait_scheduling
+from tf_byteps.ops import compiling
+from tf_byteps.ops.compiled import start_scheduling, wait_scheduling
 from tf_byteps.ops.group import declaration
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduction import Reduction
-from tf_byteps.ops.rows import of_rows
+from tf_byteps.ops.sparse import slices
+from tf_byteps.ops.sparse.rows import of_rows
 from tf_byteps.types import Exchanged
 
 

@@ -18,7 +18,7 @@ from tf_byteps import _engine
 from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.client import open_socket
-from tf_byteps.rendezvous.membership import route_of
+from tf_byteps.rendezvous.presence import route_of
 from tf_byteps.rendezvous.secret import job_secret
 
 if typing.TYPE_CHECKING:

@@ -17,38 +17,25 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import zmq
-
 from tf_byteps import logs
 from tf_byteps.errors import Dismissed, RendezvousError
 from tf_byteps.rendezvous import messages
-from tf_byteps.rendezvous.roster import (
-    Participant,
-    PlaceTaken,
-    Refusal,
-    Roster,
-    have_joined,
-    place_of,
-)
+from tf_byteps.rendezvous.participant import Participant, PlaceTaken, Refusal, place_of
+from tf_byteps.rendezvous.presence import MemberRouter, route_of
+from tf_byteps.rendezvous.roster import Roster, have_joined
+from tf_byteps.rendezvous.router import Router
 from tf_byteps.rendezvous.scheduler import POLL_SECONDS, Scheduler
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
     from tf_byteps.rendezvous.messages import Join
 
-_PROBE_SECONDS = 0.2
-_ROUTE_PREFIX = "member/"
 # A job that is over answers servers that would join again for so long.
 _FAREWELL_SECONDS = 1.0
 # A worker that has the address book and is lost before it has connected is given up after this.
 _VANISHED_SECONDS = 2.0
 
 _logger = logging.getLogger("tf_byteps")
-
-
-def route_of(member: str) -> bytes:
-    """The name of a member's connection, by which the scheduler finds it."""
-    return (_ROUTE_PREFIX + member).encode()
 
 
 class ElasticRoster(Roster):
@@ -126,7 +113,6 @@ class ElasticScheduler(Scheduler):
         self._book: messages.Book | None = None
         self._announced = False
         self._orders, self._order_rest = orders, b""
-        self._probed = {}  # member: whether it was there, and when it was asked
         self._patient_until = self._began = 0.0
         super().__init__(config, start_coordinator)
 
@@ -139,12 +125,9 @@ class ElasticScheduler(Scheduler):
         assert isinstance(self._roster, ElasticRoster)
         return self._roster
 
-    def _prepare(self, router: zmq.Socket) -> None:
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # to learn that somebody is lost
-        router.setsockopt(zmq.ROUTER_HANDOVER, 1)  # who comes back is found under its name again
-        milliseconds = int(1000 * self._config.heartbeat_timeout)
-        router.setsockopt(zmq.HEARTBEAT_IVL, int(1000 * self._config.heartbeat_interval))
-        router.setsockopt(zmq.HEARTBEAT_TIMEOUT, milliseconds)
+    def _new_router(self, secret: str | None) -> Router:
+        self._member_router = MemberRouter(self._config, secret)
+        return self._member_router
 
     def run(self, worker_timeout: float | None = None) -> messages.Book:
         """Brings an epoch's processes together. See `Scheduler.run`.
@@ -170,8 +153,8 @@ class ElasticScheduler(Scheduler):
     def attend(self, seconds: float = POLL_SECONDS) -> None:
         """Serves those who come, and those who are told to go, while the job runs."""
         deadline = time.monotonic() + seconds
-        while self._poll(max(0.0, deadline - time.monotonic())):
-            self._handle(*self._receive())
+        while self._router.poll(max(0.0, deadline - time.monotonic())):
+            self._handle(*self._router.receive())
         self._take_orders()
         self._announce_changes()
 
@@ -181,9 +164,8 @@ class ElasticScheduler(Scheduler):
         if now - self._began > self._config.connect_timeout:
             return ""
         for member in self._members:
-            if not self._is_there(member) and member not in self._done:
-                silence = now - self._probed[member][2]
-                if silence > _VANISHED_SECONDS:
+            if not self._member_router.is_there(member) and member not in self._done:
+                if self._member_router.since(member) > _VANISHED_SECONDS:
                     return f"worker {member} was lost when the job had just begun"
         return ""
 
@@ -224,7 +206,8 @@ class ElasticScheduler(Scheduler):
         awaited = [
             member
             for member in self._members
-            if member not in members | self._done | self._leaving and self._is_there(member)
+            if member not in members | self._done | self._leaving
+            and self._member_router.is_there(member)
         ]
         if self._done and not awaited and not members & set(self._members):
             raise Dismissed("the job has ended")
@@ -243,7 +226,9 @@ class ElasticScheduler(Scheduler):
 
     def _joined(self) -> list[Participant]:
         """The workers that have asked to take part and live."""
-        return [w for w in self._roster.workers() if self._is_there(w.join.member or "")]
+        return [
+            w for w in self._roster.workers() if self._member_router.is_there(w.join.member or "")
+        ]
 
     def _explain(self) -> str:
         servers = len(self._roster.server_processes())
@@ -252,26 +237,6 @@ class ElasticScheduler(Scheduler):
             f"{have_joined(workers, servers, self._config.num_servers)} (--min-np, "
             f"BYTEPS_MIN_WORKERS; --elastic-timeout, BYTEPS_ELASTIC_TIMEOUT)"
         )
-
-    def _is_there(self, member: str) -> bool | None:
-        now = time.monotonic()
-        there, asked, since = self._probed.get(member, (None, 0.0, now))
-        if now - asked > _PROBE_SECONDS:
-            answer = self._reaches(member)
-            since = since if answer == there else now
-            there = answer
-            self._probed[member] = (there, now, since)
-        return there
-
-    def _reaches(self, member: str) -> bool:
-        try:
-            message = messages.encode(messages.Present())
-            self._socket.send_multipart([route_of(member), message], zmq.NOBLOCK)
-        except zmq.Again:  # it does not read, but it is there
-            return True
-        except zmq.ZMQError:
-            return False
-        return True
 
     # What they say.
 
@@ -284,7 +249,7 @@ class ElasticScheduler(Scheduler):
 
     def _handle_join(self, route: bytes, join: Join) -> Any:
         if join.member in self._leaving:
-            return self._send(route, messages.Dismissed("its host is not in use any more"))
+            return self._router.send(route, messages.Dismissed("its host is not in use any more"))
         self._done.discard(join.member)  # it has left, and comes again
         super()._handle_join(route, join)
 
@@ -292,21 +257,15 @@ class ElasticScheduler(Scheduler):
         if join.role == "worker" and join.member not in (None, *self._members):
             self._newcomers[join.member] = time.monotonic()
         text = "the job runs: new workers are let in at its next commit"
-        self._send(route, messages.Progress(text, admitted=False))
-
-    def _send_encoded(self, route: bytes, data: bytes) -> None:
-        try:
-            self._socket.send_multipart([route, data], zmq.NOBLOCK)
-        except zmq.ZMQError:
-            pass  # it is lost: that is noticed by itself
+        self._router.send(route, messages.Progress(text, admitted=False))
 
     def _drop_silent(self) -> None:
         self._take_orders()
         for participant in list(self._roster.participants.values()):
             member = participant.join.member
-            if member is None or participant.is_done or self._is_there(member):
+            if member is None or participant.is_done or self._member_router.is_there(member):
                 continue
-            if time.monotonic() - self._probed[member][2] > 1.0:
+            if self._member_router.since(member) > 1.0:
                 self._lose(participant, "has gone")
         super()._drop_silent()
 
@@ -333,7 +292,7 @@ class ElasticScheduler(Scheduler):
         text = "; ".join(reasons)
         _logger.warning("at the next commit %s", text, extra=logs.event("workers_change"))
         for member in self._members:
-            self._send(route_of(member), messages.Changed(self._book.epoch, text))
+            self._router.send(route_of(member), messages.Changed(self._book.epoch, text))
 
     def _take_orders(self) -> None:
         while self._orders is not None and select.select([self._orders], [], [], 0)[0]:
@@ -358,12 +317,12 @@ class ElasticScheduler(Scheduler):
         """Who would join goes; servers come again when their last epoch has ended."""
         deadline = time.monotonic() + _FAREWELL_SECONDS
         for participant in self._roster.participants.values():
-            self._send(participant.route, messages.Dismissed(reason))
+            self._router.send(participant.route, messages.Dismissed(reason))
         while time.monotonic() < deadline:
-            if self._poll(POLL_SECONDS):
-                route, message = self._receive()
+            if self._router.poll(POLL_SECONDS):
+                route, message = self._router.receive()
                 if isinstance(message, messages.Join):
-                    self._send(route, messages.Dismissed(reason))
+                    self._router.send(route, messages.Dismissed(reason))
 
 
 def _counted(members: Sequence[str]) -> str:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 
 import tf_byteps
-from tf_byteps.config import Config
-from tf_byteps.errors import ConfigError, RendezvousError
+from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous.host import processors
-from tf_byteps.rendezvous.messages import Address, Book, Join
+from tf_byteps.rendezvous.messages import Book, Join
+from tf_byteps.rendezvous.participant import (
+    Participant,
+    PlaceTaken,
+    Refusal,
+    place_of,
+    server_order,
+)
+from tf_byteps.rendezvous.shared_settings import SharedSettings
 
 # Of this process, as `Book.run_id`.
 RUN_ID = secrets.token_hex(8)
 
-_SAME_EVERYWHERE = "set it to the same value everywhere, or in one process only"
 _MAX_TEXT = 1024
 _MAX_NUMBER = 1 << 16  # of workers or servers
 _MAX_NAMED = 16  # of those that are missing
@@ -26,66 +31,6 @@ _MAX_NAMED = 16  # of those that are missing
 MOST_CONNECTIONS = 4
 _MOST_WORKERS = 64
 _LEAST_PROCESSORS = 8
-# What else to do about a setting that differs.
-_ADVICE = {
-    "deterministic": "call tf.config.experimental.enable_op_determinism() on all workers or on "
-    "none before tf_byteps starts, or set BYTEPS_DETERMINISTIC to one value everywhere",
-    "tls": "set BYTEPS_TLS to the same value everywhere",
-}
-
-
-class Refusal(Exception):
-    """Why a process cannot take part, in words for its user."""
-
-
-class PlaceTaken(Refusal):
-    """Its place is taken by participants of whom one may be dead, without anybody knowing yet.
-
-    Attributes:
-        holders: these `Participant`s.
-    """
-
-    def __init__(self, reason: str, holders: list[Participant]) -> None:
-        super().__init__(reason)
-        self.holders = holders
-
-
-@dataclasses.dataclass
-class Participant:
-    """A process that has joined, and what the scheduler knows of it."""
-
-    join: Join
-    route: bytes  # where answers go
-    last_seen: float
-    rank: int | None = None  # as a worker
-    server_rank: int | None = None
-    ready: set[str] = dataclasses.field(default_factory=set)  # stages
-
-    @property
-    def is_worker(self) -> bool:
-        return self.join.role == "worker"
-
-    @property
-    def hosts_server(self) -> bool:
-        return self.join.server_endpoint is not None
-
-    def rank_in(self, stage: str) -> int:
-        """Its number among the workers ("worker") or the servers ("server") of the job."""
-        rank = self.server_rank if stage == "server" else self.rank
-        if rank is None:
-            raise RuntimeError(f"{self} has no rank as a {stage} yet")
-        return rank
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it has got all that rendezvous gives it."""
-        return ("worker" if self.is_worker else "server") in self.ready
-
-    def __str__(self) -> str:
-        number = self.join.rank if self.is_worker else self.join.server_id
-        number = self.join.member if number is None else number
-        name = self.join.role if number is None else f"{self.join.role} {number}"
-        return f"{name} ({self.join.process})"
 
 
 class Roster:
@@ -114,10 +59,8 @@ class Roster:
         self._holders = {}  # participant by its place, see `place_of`
         self._free_ranks = {}  # the keys; a set that keeps its order
         self._expect_workers(num_workers)
-        self._usable_options = {}
         self._job_id = job_id
-        self._options = {name: (value, "the scheduler") for name, value in options.items()}
-        self._defaults = defaults
+        self._settings = SharedSettings(options, defaults)
 
     def admit(self, join: Join, route: bytes, now: float) -> Participant:
         """Adds a participant, or notes that it is still there.
@@ -133,7 +76,7 @@ class Roster:
         self._check_form(join)
         self._check_same_job(join)
         self._check_place(participant)
-        self._check_options(participant)
+        self._settings.agree(participant)
         if participant.is_worker and self.num_workers is None and join.member is None:
             self._expect_workers(join.size)
         self._add(participant)
@@ -238,7 +181,7 @@ class Roster:
             server_endpoints=[p.join.server_endpoint for p in servers],
             server_workers=[p.rank if p.is_worker else -1 for p in servers],
             coordinator_endpoint=None,
-            options=self._shared_options(),
+            options=self._settings.values(self._connections_per_server),
             gpus_share_hosts=self._gpus_share_hosts(workers),
             run_id=RUN_ID,
         )
@@ -259,13 +202,6 @@ class Roster:
         used = {(p.join.host_id, p.join.gpu) for p in workers}
         hosts = {p.join.host_id for p in workers}
         return not without and len(used) == len(workers) > len(hosts)
-
-    def _shared_options(self) -> dict[str, float]:
-        options = dict(self._defaults)
-        options.update({name: value for name, (value, _) in self._options.items()})
-        if not options.get("connections_per_server"):
-            options["connections_per_server"] = self._connections_per_server()
-        return options
 
     def _connections_per_server(self) -> int:
         """A thread reads a connection at a time, and sums what comes: some keep more busy."""
@@ -300,14 +236,7 @@ class Roster:
             or any(len(address.host) > _MAX_TEXT for address in endpoints)
         ):
             raise Refusal("its request is malformed: install one version of tf_byteps everywhere")
-        if join.options == self._usable_options:  # commonly all have the same ones
-            return
-        known = {name: value for name, value in join.options.items() if name in self._defaults}
-        try:
-            Config().with_shared_values(known, join.process)
-        except ConfigError as error:
-            raise Refusal(f"its settings cannot be used: {error}") from None
-        self._usable_options = join.options
+        self._settings.check_usable(join)
 
     def _check_same_job(self, join: Join) -> None:
         if join.package_version != tf_byteps.__version__:
@@ -377,19 +306,6 @@ class Roster:
                 [other],
             )
 
-    def _check_options(self, participant: Participant) -> None:
-        for name, value in participant.join.options.items():
-            if name not in self._defaults:
-                raise Refusal(f"it wants to set {name!r}, which is not an option of a job")
-            agreed, owner = self._options.get(name, (value, ""))
-            if agreed != value:
-                raise Refusal(
-                    f"its {name} is {value} but that of {owner} is {agreed}: "
-                    f"{_ADVICE.get(name, _SAME_EVERYWHERE)}"
-                )
-        for name, value in participant.join.options.items():
-            self._options.setdefault(name, (value, str(participant)))
-
     def _assign_ranks(self) -> None:
         taken = {p.join.rank for p in self.workers()}
         free = (rank for rank in range(self.num_workers or 0) if rank not in taken)
@@ -401,23 +317,9 @@ class Roster:
     def _assign_server_ranks(self) -> None:
         hosts = (p for p in self.workers() if p.hosts_server)
         colocated = sorted(hosts, key=lambda p: p.rank_in("worker"))
-        separate = sorted(self.server_processes(), key=_server_order)
+        separate = sorted(self.server_processes(), key=server_order)
         for rank, server in enumerate(separate + colocated):
             server.server_rank = rank
-
-
-def place_of(join: Join) -> tuple[str, str | int]:
-    """What no two participants can have: a rank, a server id or a member's name."""
-    if join.member is not None:
-        return "member", join.member
-    number = join.rank if join.role == "worker" else join.server_id
-    return (join.role, number) if number is not None else ("participant", join.participant)
-
-
-def _server_order(participant: Participant) -> tuple:
-    endpoint = participant.join.server_endpoint or Address("", 0)
-    server_id = participant.join.server_id
-    return (server_id is None, server_id or 0, endpoint.host, endpoint.port)
 
 
 def have_joined(workers: str, servers: int, num_servers: int) -> str:

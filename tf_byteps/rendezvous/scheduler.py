@@ -10,35 +10,25 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import zmq
-
-from tf_byteps import logs
 from tf_byteps.errors import RendezvousError, StartInterruptedError
 from tf_byteps.rendezvous import messages
-from tf_byteps.rendezvous.binding import bind
-from tf_byteps.rendezvous.gate import Gate
-from tf_byteps.rendezvous.host import ALL_INTERFACES, host_id, listening_address
+from tf_byteps.rendezvous.host import host_id, listening_address
+from tf_byteps.rendezvous.participant import PlaceTaken, Refusal
 from tf_byteps.rendezvous.relay import Relay
-from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster
-from tf_byteps.rendezvous.secret import job_secret
+from tf_byteps.rendezvous.roster import Roster
+from tf_byteps.rendezvous.router import Router
+from tf_byteps.rendezvous.secret import job_secret, warn_of_open_ports
+from tf_byteps.rendezvous.server_returns import Readmit, ServerReturns
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
     from tf_byteps.rendezvous.messages import Book, Join
-    from tf_byteps.rendezvous.roster import Participant
+    from tf_byteps.rendezvous.participant import Participant
 
 POLL_SECONDS = 0.2
-_MAX_NAMED = 16  # of those that have not started, and of servers
+_MAX_NAMED = 16  # of those that have not started
 # Messages older than a pause of this process are read within this time after it.
 _QUEUED_SECONDS = 0.2
-# A server that was taken back and is lost within this time may come again a little later only.
-_SOON_SECONDS = 60.0
-LINGER_MILLISECONDS = 2000  # for the last messages in flight
-# Connections that wait to be accepted: with ZeroMQ's 100, others try again a second later.
-_BACKLOG = 4096
-
-# Called with the rank, the `Address` and the host id of a server that has come back.
-Readmit = Callable[[int, messages.Address, str], None]
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -67,7 +57,7 @@ class Scheduler:
         self._started = False
         self._late_joins = {}  # participant: when it first asked
         self._book: messages.Book | None = None
-        self._returns = {}  # rank of a server: when it was taken back, and how long it stays lost
+        self._returns: ServerReturns | None = None  # in a running job
         self._roster = self._new_roster()
         # Called once, when the first worker has joined, if it is set.
         self.on_worker: Callable[[], None] | None = None
@@ -76,19 +66,20 @@ class Scheduler:
         self._not_ready = {}  # of the stage that runs: participants by their name
         self._next_look = 0.0  # for silent ones
         self._secret = job_secret(config)
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._gate = Gate(self._context, self._socket, self._secret) if self._secret else None
-        self._socket.setsockopt(zmq.LINGER, LINGER_MILLISECONDS)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
-        self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
-        self._prepare(self._socket)
-        self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
+        self._router = self._new_router(self._secret)
+
+    @property
+    def address(self) -> messages.Address:
+        """Where processes join."""
+        return self._router.address
 
     @property
     def joins(self) -> list[messages.Join]:
         """What those who take part, or want to, have said. For other threads, too."""
         return [participant.join for participant in list(self._roster.participants.values())]
+
+    def _new_router(self, secret: str | None) -> Router:
+        return Router(self._config, secret)
 
     def _new_roster(self) -> Roster:
         return Roster(**self._roster_settings())
@@ -101,9 +92,6 @@ class Scheduler:
             "options": self._config.stated_values(),
             "defaults": self._config.shared_values(),
         }
-
-    def _prepare(self, router: zmq.Socket) -> None:
-        """Sets what else the socket needs before it is bound."""
 
     def run(self, worker_timeout: float | None = None) -> messages.Book:
         """Serves until all workers have the address book.
@@ -128,6 +116,8 @@ class Scheduler:
                 relay_endpoint=self._open_relay(book),
             )
             self._book = book
+            longest_pause = self._config.heartbeat_timeout / 2
+            self._returns = ServerReturns(self._router, self._roster, book, longest_pause)
             self._warn_of_open_ports(book)
             self._started = True
             encoded = messages.EncodedBook(book)
@@ -174,20 +164,10 @@ class Scheduler:
         return [(processes[name], answer) for name, answer in answers.items()]
 
     def _warn_of_open_ports(self, book: Book) -> None:
-        """A job without a secret is everybody's who reaches it: once, with what is to be closed."""
-        if self._config.has_secret or self._has_warned:
-            return
-        self._has_warned = True
-        servers = list(map(str, book.server_endpoints[:_MAX_NAMED]))
-        more = len(book.server_endpoints) - len(servers)
-        servers += [f"{more} more"] if more else []
-        _logger.warning(
-            "this job has no secret: everybody who reaches its ports can take part in it, read its "
-            "weights and end it (scheduler %s, coordinator %s, servers %s). See docs/security.md",
-            self.address,
-            book.coordinator_endpoint,
-            ", ".join(servers) or "none",
-        )
+        """Once: the jobs of one scheduler have the same secret, or none."""
+        if not (self._config.has_secret or self._has_warned):
+            self._has_warned = True
+            warn_of_open_ports(self.address, book)
 
     def _collect(self, worker_timeout: float | None) -> None:
         """Waits until all who belong to the job have joined."""
@@ -215,53 +195,15 @@ class Scheduler:
                 RendezvousError.
         """
         lost = list(lost_servers)
-        while self._poll(0):
-            route, message = self._receive()
+        while self._router.poll(0):
+            route, message = self._router.receive()
             if not isinstance(message, messages.Join):
                 continue
             if message.participant in self._roster.participants:
                 continue
-            if not self._readmit_server(route, message, lost, readmit):
+            returns = self._returns
+            if returns is None or not returns.answer(route, message, lost, readmit):
                 self._answer_late_join(route, message, is_failing)
-
-    def _readmit_server(
-        self, route: bytes, join: Join, lost: list[int], readmit: Readmit | None
-    ) -> bool:
-        """Gives a server the place of one of the lost ones, or refuses it; False: it has none."""
-        before = self._roster.find_predecessor(join, lost)
-        if before is None:
-            return False
-        now = time.monotonic()
-        rank = before.rank_in("server")
-        taken_back, pause = self._returns.get(rank, (-_SOON_SECONDS, 0.0))
-        if now < taken_back + pause:
-            text = f"server {rank} has just been lost again: it may come back a little later"
-            self._send(route, messages.Progress(text, admitted=False))
-            return True
-        try:
-            server = self._roster.replace(before, join, route, now)
-        except Refusal as refusal:
-            self._refuse(route, join, refusal)
-            return True
-        book, address = self._book, join.server_endpoint
-        assert book is not None and address is not None  # the job runs; else it would be refused
-        lost.remove(rank)
-        try:
-            readmit(rank, address, join.host_id)
-        except RendezvousError as error:  # the job has just ended
-            _logger.warning("%s cannot come back: %s", server, error)
-            self._roster.remove(server)
-            return False
-        endpoints, hosts = list(book.server_endpoints), list(book.server_hosts)
-        endpoints[rank], hosts[rank] = address, join.host_id
-        self._book = dataclasses.replace(book, server_endpoints=endpoints, server_hosts=hosts)
-        # One that is lost again and again, because a worker cannot reach it, must not hold the
-        # others up each time.
-        pause = 2 * pause + 1 if now < taken_back + _SOON_SECONDS else 0.0
-        self._returns[rank] = now, min(pause, self._config.heartbeat_timeout / 2)
-        _logger.warning("%s has taken the place of server %d, which was lost", server, rank)
-        self._assign(server, "server", messages.EncodedBook(self._book))
-        return True
 
     def _answer_late_join(self, route: bytes, join: Join, is_failing: bool = False) -> None:
         """It may stand in for one that is dead, which the job notices within this time."""
@@ -272,7 +214,7 @@ class Scheduler:
             answer = messages.Progress(text, admitted=False)
         else:
             answer = messages.Refused("this job is running already")
-        self._send(route, answer)
+        self._router.send(route, answer)
 
     def stop(self) -> None:
         """Makes `run` give up."""
@@ -280,40 +222,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Closes the socket. Idempotent."""
-        if self._gate is not None:
-            self._gate.close()
-            self._gate = None
-        self._socket.close()
-        self._context.term()
-
-    def _poll(self, seconds: float) -> bool:
-        """Whether a message comes within that time."""
-        polled = self._socket if self._gate is None else self._gate
-        return bool(polled.poll(int(1000 * seconds)))
-
-    def _bind(self, host: str, port: int) -> messages.Address:
-        numeric = listening_address(self._config, host)
-        if numeric == ALL_INTERFACES:
-            _logger.info(
-                "the name %s does not resolve to an address of this machine: the scheduler "
-                "listens at all interfaces",
-                host,
-            )
-        try:
-            ports = [port] if port else self._config.listening_ports or [0]
-            return messages.Address(host, bind(self._socket, numeric, ports))
-        except zmq.ZMQError as error:
-            self.close()
-            reason = str(error.strerror or error).partition(" (addr=")[0]  # the address is said
-            if not port and self._config.ports:
-                raise RendezvousError(
-                    f"the scheduler can listen at none of the ports of {host} that "
-                    f"{self._config.named('ports')} allows ({reason}): give it more"
-                ) from None
-            raise RendezvousError(
-                f"the scheduler cannot listen at {host}:{port} ({reason}): is another one running "
-                f"there? Choose another DMLC_PS_ROOT_PORT"
-            ) from None
+        self._router.close()
 
     def _wait(self, done: Callable[[], bool], timeout: float, explain: Callable[[], str]) -> None:
         """Serves messages until `done()`; `explain()` says what is missing if that takes longer."""
@@ -329,15 +238,15 @@ class Scheduler:
     def _serve(self, seconds: float) -> None:
         """Handles the messages that come within that time; returns when no more are waiting."""
         end = time.monotonic() + seconds
-        while self._poll(seconds):
-            self._handle(*self._receive())
+        while self._router.poll(seconds):
+            self._handle(*self._router.receive())
             seconds = 0
             if time.monotonic() > end:
                 return
 
     def _look_for_silent(self) -> None:
         """From time to time. What waits is read first: this process may have been stopped."""
-        if time.monotonic() >= self._next_look and not self._poll(0):
+        if time.monotonic() >= self._next_look and not self._router.poll(0):
             self._drop_silent()
             self._next_look = time.monotonic() + POLL_SECONDS
 
@@ -368,34 +277,15 @@ class Scheduler:
     def _assign(self, participant: Participant, stage: str, book: messages.EncodedBook) -> None:
         rank = participant.rank_in(stage)
         if participant.ready:  # it has the book
-            self._send(participant.route, messages.Assigned(stage, rank, None))
+            self._router.send(participant.route, messages.Assigned(stage, rank, None))
         else:
-            self._send_encoded(participant.route, book.assign(stage, rank))
-
-    def _receive(self) -> tuple[bytes, messages.Message | None]:
-        frames = self._socket.recv_multipart()
-        route = frames[0]
-        try:
-            return route, messages.decode(frames[-1])
-        except RendezvousError as error:
-            _logger.warning("a message that is not understood: %s", error)
-            self._send(route, messages.Refused(str(error)))
-            return route, None
-
-    def _send(self, route: bytes, message: messages.Message) -> None:
-        self._send_encoded(route, messages.encode(message))
-
-    def _send_encoded(self, route: bytes, data: bytes) -> None:
-        try:
-            self._socket.send_multipart([route, data], zmq.NOBLOCK)
-        except zmq.ZMQError as error:  # a full queue: that peer has stopped reading
-            _logger.warning("a message to a participant was dropped: %s", error)
+            self._router.send_encoded(participant.route, book.assign(stage, rank))
 
     def _tell_of(self, error: BaseException) -> None:
         reason = str(error) or "the scheduler was interrupted"
         message = messages.Failed(reason, isinstance(error, StartInterruptedError))
         for participant in self._roster.participants.values():
-            self._send(participant.route, message)
+            self._router.send(participant.route, message)
 
     def _handle(self, route: bytes, message: messages.Message | None) -> None:
         if isinstance(message, messages.Join):
@@ -420,26 +310,18 @@ class Scheduler:
         except PlaceTaken as taken:
             asked = self._late_joins.setdefault(join.participant, time.monotonic())
             if all(holder.last_seen > asked + _QUEUED_SECONDS for holder in taken.holders):
-                self._refuse(route, join, taken)
+                self._router.refuse(route, join, taken)
             else:  # who is dead will be missed, and its place is free then
-                self._send(route, messages.Progress(f"{taken} (if it still runs)", admitted=False))
+                self._router.send(
+                    route, messages.Progress(f"{taken} (if it still runs)", admitted=False)
+                )
             return
         except Refusal as refusal:
-            self._refuse(route, join, refusal)
+            self._router.refuse(route, join, refusal)
             return
         if len(self._roster.participants) > known:
             _logger.info("%s has joined; %s", participant, self._roster.progress())
-        self._send(route, messages.Progress(self._roster.progress(), admitted=True))
-
-    def _refuse(self, route: bytes, join: Join, refusal: Refusal) -> None:
-        _logger.warning(
-            "a %s (%s) is refused: %s",
-            join.role,
-            join.process,
-            refusal,
-            extra=logs.event("process_refused", peer_role=join.role, peer=join.process),
-        )
-        self._send(route, messages.Refused(str(refusal)))
+        self._router.send(route, messages.Progress(self._roster.progress(), admitted=True))
 
     def _drop_silent(self) -> None:
         now = time.monotonic()

@@ -19,9 +19,11 @@ from tf_byteps.errors import BytePSError, ConfigError
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
+    from tf_byteps.rendezvous.messages import Address, Book
 
 MIN_BYTES = 16
 _MAX_BYTES = 4096
+_MAX_NAMED = 16  # of servers
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -92,3 +94,22 @@ def curve_keys(secret: str, side: str) -> tuple[bytes, bytes]:
 
 def _derive(secret: str, purpose: str) -> bytes:
     return hmac.digest(secret.encode(), b"tf_byteps " + purpose.encode(), "sha256")
+
+
+def warn_of_open_ports(scheduler: Address, book: Book) -> None:
+    """A job without a secret is everybody's who reaches it: says what is to be closed.
+
+    Args:
+        scheduler: where it listens.
+        book: the job's, with all other addresses.
+    """
+    servers = list(map(str, book.server_endpoints[:_MAX_NAMED]))
+    more = len(book.server_endpoints) - len(servers)
+    servers += [f"{more} more"] if more else []
+    _logger.warning(
+        "this job has no secret: everybody who reaches its ports can take part in it, read its "
+        "weights and end it (scheduler %s, coordinator %s, servers %s). See docs/security.md",
+        scheduler,
+        book.coordinator_endpoint,
+        ", ".join(servers) or "none",
+    )

@@ -8,9 +8,10 @@ import time
 
 from tf_byteps import _engine, logs, step_counters
 from tf_byteps.config import Config
+from tf_byteps.engine_options import job_description
 from tf_byteps.environments import openmpi
 from tf_byteps.errors import BytePSError
-from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
+from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer
 from tf_byteps.metrics import exit_summary, record
 from tf_byteps.metrics.endpoint import Endpoint, open_endpoint
 from tf_byteps.metrics.sources import scheduler_source, server_source, worker_source

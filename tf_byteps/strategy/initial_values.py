@@ -21,8 +21,8 @@ from tf_byteps import runtime
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.strategy import variable_kinds
+from tf_byteps.strategy.exchanged_variables import OnReadVariable
 from tf_byteps.strategy.step import local_steps
-from tf_byteps.strategy.variables import OnReadVariable
 from tf_byteps.tables import layout as layouts
 from tf_byteps.training.initial_values import synchronize
 from tf_byteps.types import Variable

@@ -21,7 +21,7 @@ from tf_byteps.strategy.fit import framework
 from tf_byteps.strategy.input import shuffle
 from tf_byteps.strategy.step import local_batch
 from tf_byteps.strategy.step.framework import TensorFlow
-from tf_byteps.strategy.step.local_batch import distributed_step
+from tf_byteps.strategy.step.piece_steps import distributed_step
 from tf_byteps.strategy.step.scaling import is_asked_by_user
 from tf_byteps.strategy.step.stateful import checking_rows
 

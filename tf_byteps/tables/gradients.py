@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from tf_byteps.ops import slices
 from tf_byteps.ops.scattering import alltoall
+from tf_byteps.ops.sparse import slices
 from tf_byteps.tables import layout as layouts
 from tf_byteps.tables.layout import Layout
 from tf_byteps.tables.lookup import by_owner

@@ -1,9 +1,10 @@
 """Has XLA start each gradient's exchange before it goes on with backpropagation: JAX's programs.
 
-Why is said in `tf_byteps.ops.start_scheduling`, which does the same for TensorFlow's graphs: what
-uses the gradient of a layer's output gets it only from the start of the exchange of the layer's
-weights. Here the training step is traced to a jaxpr, and the jaxpr that JAX then goes on with has
-other equations: one starts an exchange, and the operation that exchanges all gradients ends it.
+Why is said in `tf_byteps.ops.compiled.start_scheduling`, which does the same for TensorFlow's
+graphs: what uses the gradient of a layer's output gets it only from the start of the exchange of
+the layer's weights. Here the training step is traced to a jaxpr, and the jaxpr that JAX then goes
+on with has other equations: one starts an exchange, and the operation that exchanges all gradients
+ends it.
 """
 
 import collections

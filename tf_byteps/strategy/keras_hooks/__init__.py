@@ -35,7 +35,7 @@ before.
 * `tf.cond`, `tf.while_loop`: workers do not part at a branch or loop with an update (see
   `step.branches`).
 * `function_context.make_function_context`: functions that a step calls are traced again with it
-  (see `step.traces`).
+  (see `step.traces`), and all when workers come or leave (see `training.traces`).
 * `TensorFlowTrainer._make_function`: a step may be traced again (see `scaling`).
 * `Trainer._resolve_auto_jit_compile`: Keras compiles no steps of a strategy by itself; ours can be.
 * `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore.
@@ -49,8 +49,8 @@ before.
 * `TensorFlowTrainer.evaluate`, `predict` and `train_on_batch`: so do moving statistics there, and
   accumulated gradients after `train_on_batch`.
 * `TensorFlowTrainer.evaluate` and `predict`: their batches are no samples of the training.
-* `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `test_on_batch`: metrics that are not
-  reset go on with each worker's own counts.
+* `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `make_test_function`: metrics that are
+  not reset go on with each worker's own counts.
 * `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger`, `TensorBoard` and `OrbaxCheckpoint`: only
   worker 0 writes files, of what belongs to all workers (see `callbacks`).
 * `CallbackList.__init__`: only worker 0 shows a progress bar (see `progress_bar`).
@@ -62,20 +62,22 @@ before.
 * `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps.
 * `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
   rows of all workers, `predict_on_batch` this worker's.
-* `TFEpochIterator.__init__` and `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all
-  workers, each of which gathers its own rows only.
+* `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all workers, each of which gathers
+  its own rows only.
 * `tensorflow.python.data.util.random_seed.get_seed`: so are datasets whose shuffle has no seed.
+* `TFEpochIterator._get_iterator`: an epoch goes on at the batch of a checkpoint (see
+  `input.position`).
 * `trainers.data_adapters.is_tf_dataset`: Keras knows distributed datasets by their classes' names.
 """
 
 import threading
 
-from tf_byteps.ops import input_waits
-from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.strategy.fit import callbacks, dataset_files, deferred_logs, model_files
 from tf_byteps.strategy.keras_hooks import gradients, input, training
 from tf_byteps.strategy.saving import checkpoints, saved_models
+from tf_byteps.strategy.step.traces import decision
 from tf_byteps.timeline import python_steps
+from tf_byteps.training import traces
 from tf_byteps.wrapping import wrap_all
 
 _lock = threading.Lock()
@@ -92,6 +94,6 @@ def install() -> None:
     python_steps.install()
     parts = (gradients, training, input, callbacks, deferred_logs, model_files, dataset_files)
     wrap_all([change for part in (*parts, checkpoints, saved_models) for change in part.changes()])
+    traces.depend_on(decision)
     gradients.replace_value()
     training.replace_stop_training()
-    input_waits.leave_out(TensorFlowTrainer, "evaluate", "predict")

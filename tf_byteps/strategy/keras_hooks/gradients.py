@@ -17,7 +17,6 @@ from tf_byteps.gradients.replica import in_our_replica, in_our_scope
 from tf_byteps.private.keras import BaseOptimizer, KerasVariable, keras_loss
 from tf_byteps.private.keras_tensorflow import TFOptimizer, keras_core, keras_nn
 from tf_byteps.private.tensorflow import (
-    function_context as function_contexts,
     random_seed as framework_seed,
     tensorflow_cond,
     tensorflow_while,
@@ -33,7 +32,6 @@ from tf_byteps.strategy.step import (
     losses,
     noise,
     tapes,
-    traces,
 )
 from tf_byteps.strategy.step.gradients import reduce_gradients
 from tf_byteps.strategy.variables import made_by_keras
@@ -73,7 +71,6 @@ def changes() -> list[Change]:
         (tf.GradientTape, "__enter__", loops.enter_tape),
         (tensorflow_cond, "cond", branches.cond),
         (tensorflow_while, "while_loop", branches.while_loop),
-        (function_contexts, "make_function_context", traces.function_context),
         (tf.nn, "compute_average_loss", losses.compute_average_loss),
         (tf.nn, "scale_regularization_loss", losses.scale_regularization_loss),
     ]

@@ -1,9 +1,11 @@
 """What is changed in Keras's and TensorFlow's input; see the package for why."""
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tf_byteps.exchange.strategies import is_ours
@@ -20,7 +22,6 @@ _local = threading.local()
 def changes() -> list[Change]:
     """Each an owner, the name of its attribute, and what replaces that."""
     return [
-        (keras_trainer.TFEpochIterator, "__init__", _epoch_iterator),
         (keras_trainer.TFEpochIterator, "_get_iterator", position.note_iteration),
         (ArrayDataAdapter, "get_tf_dataset", _array_dataset),
         (data_adapters, "is_tf_dataset", _is_dataset),
@@ -28,23 +29,23 @@ def changes() -> list[Change]:
     ]
 
 
-def _epoch_iterator(
-    original: Callable[..., Any],
-    self: object,
-    distribute_strategy: tf.distribute.Strategy | None = None,
-    *args: object,
-    **kwargs: object,
-) -> None:
-    outer = getattr(_local, "input_strategy", None)
-    _local.input_strategy = distribute_strategy
+@contextlib.contextmanager
+def of_model(model: keras.Model) -> Iterator[None]:
+    """Meanwhile Keras makes the input of a model, whose workers may share it, on this thread.
+
+    Args:
+        model: a `keras.Model` in its own `fit`, `evaluate` or `predict`.
+    """
+    outer = getattr(_local, "shares", False)
+    _local.shares = is_ours(model.distribute_strategy)
     try:
-        original(self, distribute_strategy, *args, **kwargs)
+        yield
     finally:
-        _local.input_strategy = outer
+        _local.shares = outer
 
 
 def _array_dataset(original: Callable[..., Any], self: ArrayDataAdapter) -> Any:
-    if is_ours(getattr(_local, "input_strategy", None)):
+    if getattr(_local, "shares", False):
         return arrays.share(self)
     return original(self)
 

@@ -11,16 +11,19 @@ import keras
 
 from tf_byteps.exchange import leaving
 from tf_byteps.exchange.strategies import is_ours
+from tf_byteps.ops.input_waits import without_samples
 from tf_byteps.private.keras import Trainer
 from tf_byteps.private.keras_tensorflow import keras_trainer
 from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building, position
+from tf_byteps.strategy.keras_hooks import input as inputs
 from tf_byteps.strategy.step import (
     cross_step,
     float8,
-    local_batch,
     local_steps,
+    piece_steps,
+    predictions,
     scaling,
     single_steps,
 )
@@ -41,7 +44,6 @@ def changes() -> list[Change]:
         (trainer, "fit", _fit),
         (trainer, "evaluate", _evaluate),
         (trainer, "train_on_batch", _train_on_batch),
-        (trainer, "test_on_batch", _test_on_batch),
         (trainer, "_maybe_symbolic_build", _build),
         (trainer, "_get_metrics_result_or_logs", _metrics_result),
         (trainer, "_make_function", _make_function),
@@ -89,9 +91,16 @@ def _auto_jit_compile(original: Callable[..., Any], self: keras.Model) -> Any:
 
 def _fit(original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object) -> Any:
     adopt_model(self)
-    if not is_ours(self.distribute_strategy):
-        warn_if_alone(self)
-        return original(self, *args, **kwargs)
+    with inputs.of_model(self):
+        if not is_ours(self.distribute_strategy):
+            warn_if_alone(self)
+            return original(self, *args, **kwargs)
+        return _fit_together(original, self, *args, **kwargs)
+
+
+def _fit_together(
+    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
+) -> Any:
     call = inspect.signature(original).bind(self, *args, **kwargs)
     given = call.arguments.get("callbacks")
     metrics.give_back(self)
@@ -130,7 +139,7 @@ def _evaluate(
 ) -> Any:
     outer = getattr(_local, "evaluates", False)
     try:
-        with _outside_fit(self, "evaluate"):
+        with without_samples(), _outside_fit(self, "evaluate"), inputs.of_model(self):
             _local.evaluates = True
             local_steps.finish(self)
             statistics.average(self)
@@ -154,13 +163,6 @@ def _train_on_batch(
     if local_steps.settings_of(self) is None:
         statistics.average_all(self)
     return result
-
-
-def _test_on_batch(
-    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
-) -> Any:
-    metrics.give_back(self)
-    return original(self, *args, **kwargs)
 
 
 def _build(
@@ -227,7 +229,7 @@ def _make_function(
     function = original(self, step_function)
     if is_ours(self.distribute_strategy):
         function = single_steps.returning_early(self, function)
-    return local_batch.keeping_rows(self, scaling.retrying(function))
+    return piece_steps.keeping_rows(self, scaling.retrying(function))
 
 
 def _make_train_function(
@@ -244,7 +246,9 @@ def _make_train_function(
 def _make_test_function(
     original: Callable[..., Any], self: keras.Model, force: bool = False
 ) -> Any:
+    """Called at the beginning of `evaluate` and `test_on_batch`."""
     cross_step.flush()
+    metrics.give_back(self)
     _build_for_step(self, "test_step", self.test_function is not None)
     return original(self, force)
 
@@ -262,8 +266,8 @@ def _predict(
 ) -> Any:
     adopt_model(self)
     is_distributed = is_ours(self.distribute_strategy)
-    collecting = local_batch.collecting_predictions(self if is_distributed else None)
-    with _outside_fit(self, "predict"), collecting:
+    collecting = predictions.collecting_predictions(self if is_distributed else None)
+    with without_samples(), _outside_fit(self, "predict"), collecting, inputs.of_model(self):
         local_steps.finish(self)
         statistics.average(self)
         return original(self, *args, **kwargs)
@@ -273,7 +277,7 @@ def _predict_on_batch(
     original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
 ) -> Any:
     adopt_model(self)
-    with local_batch.collecting_predictions(None):
+    with predictions.collecting_predictions(None):
         return original(self, *args, **kwargs)
 
 
@@ -284,7 +288,7 @@ def _make_predict_function(
     cross_step.flush()
     if not is_ours(self.distribute_strategy):
         return original(self, force)
-    collecting = local_batch.is_collecting_predictions()
+    collecting = predictions.is_collecting_predictions()
     force = force or getattr(self.predict_function, "_byteps_collecting", collecting) != collecting
     original(self, force)
     setattr(self.predict_function, "_byteps_collecting", collecting)  # noqa: B010

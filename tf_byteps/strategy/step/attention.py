@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.gradients.replica import in_our_replica
-from tf_byteps.ops import flash_attention as cudnn
+from tf_byteps.ops.compiled import flash_attention as cudnn
 from tf_byteps.ops.compiling import is_compiled
 from tf_byteps.types import TensorLike
 

@@ -24,7 +24,8 @@ import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
 
 from tf_byteps.gradients import updates
-from tf_byteps.ops import compiling, split, wait_scheduling
+from tf_byteps.ops import compiling, split
+from tf_byteps.ops.compiled import wait_scheduling
 from tf_byteps.private.tensorflow import ResourceVariable
 from tf_byteps.strategy.step import cross_step_support
 from tf_byteps.strategy.step.gradients import start_reductions

@@ -9,7 +9,7 @@ from tf_byteps.gradients import accumulating, accumulators
 from tf_byteps.ops.fingerprints import fingerprints
 from tf_byteps.strategy.fit.foreign_optimizers import is_foreign
 from tf_byteps.strategy.fit.framework import Framework
-from tf_byteps.strategy.step import local_batch, local_steps
+from tf_byteps.strategy.step import local_steps, piece_steps
 
 
 class TensorFlow(Framework):
@@ -19,7 +19,7 @@ class TensorFlow(Framework):
         return fingerprints([variable.value for variable in variables])
 
     def last_rows(self, model: keras.Model) -> int | None:
-        return local_batch.last_rows(model)
+        return piece_steps.last_rows(model)
 
     def is_foreign(self, optimizer: keras.optimizers.Optimizer) -> bool:
         return is_foreign(optimizer)

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.gradients import reducing
-from tf_byteps.ops import Average, Compression, Sum, slices
+from tf_byteps.ops import Average, Compression, Sum
 from tf_byteps.ops.reduction import Reduction
+from tf_byteps.ops.sparse import slices
 from tf_byteps.strategy.step import local_batch
 from tf_byteps.tables import gradients as tables, layout as layouts
 from tf_byteps.types import Gradient, Variable

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_byteps.strategy.step import local_batch
+from tf_byteps.strategy.step import piece_rows, predictions
 
 
 def checking_rows(
@@ -24,7 +24,7 @@ def checking_rows(
     Returns:
         A function with the arguments of `step`.
     """
-    model = getattr(fn, "__self__", None) or local_batch.predicting()
+    model = getattr(fn, "__self__", None) or predictions.predicting()
     workers = strategy.num_replicas_in_sync
     if workers == 1 or not isinstance(model, keras.Model):
         return step
@@ -41,7 +41,7 @@ def checking_rows(
     )
 
     def checked(data: object) -> Any:
-        found, known = local_batch._rows(data)
+        found, known = piece_rows.rows_of(data)
         if known not in (None, expected):
             raise ValueError(message)  # before Keras does, who knows nothing of pieces
         check = tf.debugging.assert_equal(found, tf.cast(expected, found.dtype), message=message)

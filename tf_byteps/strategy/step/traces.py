@@ -2,11 +2,10 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.function.polymorphism.function_cache import FunctionContext
 
 from tf_byteps.strategy.step import branches
 from tf_byteps.strategy.step.gradient_uses import GradientUses
@@ -45,15 +44,9 @@ def deciding(
             _local.decision = before
 
 
-def function_context(
-    original: Callable[..., FunctionContext], scope_type: object = None
-) -> FunctionContext:
-    """By what TensorFlow tells the traces of a function apart: also by what its step has decided.
+def decision() -> Hashable:
+    """What the step that this thread traces has decided; `None`: nothing, or there is none.
 
     A `tf.function` of the program's that a step calls was traced for the first decision.
     """
-    context = original(scope_type)
-    decision = getattr(_local, "decision", None)
-    if decision is None:
-        return context
-    return FunctionContext(context.context, (context.scope_type, decision))
+    return getattr(_local, "decision", None)

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tf_byteps.exchange import start_order
 from tf_byteps.exchange.start_order import LEAST_ELEMENTS
-from tf_byteps.ops import graph_order
-from tf_byteps.ops.graph_order import FORMS, MATRIX_PRODUCTS, SHAPES
+from tf_byteps.ops.compiled import graph_order
+from tf_byteps.ops.compiled.graph_order import FORMS, MATRIX_PRODUCTS, SHAPES
 
 _SCALINGS = frozenset({"Mul", "MulNoNan", "RealDiv"})
 # What layers with weights compute for the gradient of these.

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.exchange.compressor import Compressor
-from tf_byteps.ops import slices
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.sparse import slices
 
 _NO_LIMIT = -1
 

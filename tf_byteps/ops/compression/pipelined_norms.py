@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf_byteps.ops import shared_norms
-from tf_byteps.ops.start_scheduling import Start
+from tf_byteps.ops.compiled.start_scheduling import Start
+from tf_byteps.ops.compression import shared_norms
 
 # More of them let the first gradient leave earlier, and each can hold up backpropagation for a
 # round trip.

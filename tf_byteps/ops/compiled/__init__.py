@@ -1,0 +1,1 @@
+"""What exchanges need in functions that XLA compiles, and nowhere else."""

@@ -1,0 +1,1 @@
+"""Compression by operations of TensorFlow, beside the codecs of the engine."""

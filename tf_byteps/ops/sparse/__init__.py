@@ -1,0 +1,1 @@
+"""Exchanges of `tf.IndexedSlices`: rows, their sums, and their codecs."""

@@ -1,0 +1,48 @@
+"""The rows of a worker's piece of a batch, and what stands in for a piece that has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_byteps.ops import compiling
+from tf_byteps.types import Exchanged
+
+
+def rows_of(data: object) -> Any:
+    """Rows of this worker's piece: an int64 scalar, and an integer if it is known (or `None`)."""
+    for tensor in tf.nest.flatten(data):
+        if isinstance(tensor, tf.RaggedTensor):
+            return tf.cast(tensor.nrows(), tf.int64), None
+        if isinstance(tensor, tf.SparseTensor):
+            # No view: what is computed from it could be written to the program's own array.
+            return tf.gather(tensor.dense_shape, 0), None
+        if tensor is not None and not isinstance(tensor, tf.experimental.Optional):
+            tensor = tf.convert_to_tensor(tensor)
+            return tf.shape(tensor, out_type=tf.int64)[0], tensor.shape[0]
+    raise ValueError("the batch holds no tensor")
+
+
+def without_emptiness(data: object, is_empty: tf.Tensor | None) -> Any:
+    """`data`, or one row of zeros in its place."""
+
+    def one_row(tensor: tf.Tensor) -> Any:
+        return tf.zeros(tf.concat([[1], tf.shape(tensor)[1:]], 0), tensor.dtype)
+
+    def pad(tensor: Exchanged) -> Any:
+        if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor, tf.experimental.Optional)):
+            return tensor
+        if tensor is None:
+            return tensor
+        tensor = tf.convert_to_tensor(tensor)
+        if compiling.is_compiled():
+            # A branch that has another shape would have an unknown one, which few operations take.
+            missing = 1 - tf.minimum(tf.shape(tensor)[0], 1)
+            paddings: Any = [[0, missing], *[[0, 0]] * (tensor.shape.rank - 1)]
+            padded = tf.pad(tensor, paddings)
+        else:
+            padded = tf.cond(is_empty, lambda: one_row(tensor), lambda: tf.identity(tensor))
+        return tf.ensure_shape(padded, [None, *tensor.shape[1:]])
+
+    return tf.nest.map_structure(pad, data)
