@@ -24,58 +24,16 @@ import keras
 import tensorflow as tf
 
 from tf_byteps.gradients import row_updates
-from tf_byteps.gradients.replica import in_our_replica
-from tf_byteps.private.keras import BaseOptimizer
+from tf_byteps.keras.row_mixins import ClipsRows, Gradient, UpdatesRows, Variable
 from tf_byteps.tables.saving import note_state
 
 __all__ = ["Adadelta", "Adagrad", "Ftrl", "LazyAdam", "LazySGD", "RMSprop", "RowWiseAdagrad"]
 
-_Variable = keras.Variable | tf.Variable
-_Gradient = tf.Tensor | tf.IndexedSlices
 _registered = keras.saving.register_keras_serializable("tf_byteps")
 
 
-class _Clips:
-    """A mixin for an optimizer that keeps gradients of rows when it clips them."""
-
-    def _clip_gradients(self: Any, gradients: Sequence[_Gradient | None]) -> list[Any]:
-        if in_our_replica():  # reduced and clipped so by the strategy
-            return super()._clip_gradients(gradients)  # pyright: ignore[reportAttributeAccessIssue]
-        return row_updates.clip(BaseOptimizer._clip_gradients, self, gradients)
-
-
-class _OfRows(_Clips):
-    """A mixin before one of Keras's optimizers."""
-
-    adds_up_rows = True  # before they are clipped, too: see `row_updates.clip`
-
-    def update_step(
-        self: Any, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float
-    ) -> None:
-        """Updates a weight, only the rows of the gradient if it has rows. Keras calls it."""
-        if not isinstance(gradient, tf.IndexedSlices):
-            super().update_step(gradient, variable, learning_rate)  # pyright: ignore[reportAttributeAccessIssue]
-            return
-        rate = tf.cast(learning_rate, variable.dtype)
-        number = self._get_variable_index(variable)
-        states = [states[number] for states in self._states()]
-        row_updates.update_rows(
-            lambda *rows: self._updated(rate, *rows), gradient, [variable, *states]
-        )
-
-    def _states(self) -> Sequence[Any]:
-        """Lists of the states of all weights, in the order of the arguments of `_updated`."""
-        raise NotImplementedError
-
-    def _updated(
-        self, rate: tf.Tensor, gradient: tf.Tensor, weights: tf.Tensor, *states: tf.Tensor
-    ) -> Sequence[tf.Tensor]:
-        """New rows of the weights and of each state, from those of the gradient."""
-        raise NotImplementedError
-
-
 @_registered
-class Adagrad(_Clips, keras.optimizers.Adagrad):
+class Adagrad(ClipsRows, keras.optimizers.Adagrad):
     """`keras.optimizers.Adagrad`, which touches the rows of a step only. The numbers are Keras's.
 
     With `BytePSStrategy`, `keras.optimizers.Adagrad` does so by itself.
@@ -88,7 +46,7 @@ class Adagrad(_Clips, keras.optimizers.Adagrad):
     """
 
     def update_step(
-        self, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float
+        self, gradient: Gradient, variable: Variable, learning_rate: tf.Tensor | float
     ) -> None:
         """Updates a weight. Keras calls it."""
         row_updates.adagrad(
@@ -97,7 +55,7 @@ class Adagrad(_Clips, keras.optimizers.Adagrad):
 
 
 @_registered
-class Ftrl(_OfRows, keras.optimizers.Ftrl):
+class Ftrl(UpdatesRows, keras.optimizers.Ftrl):
     """`keras.optimizers.Ftrl`, which touches the rows of a step only.
 
     A row that was never looked up keeps its initial value. Keras computes all rows anew in each
@@ -130,7 +88,7 @@ class Ftrl(_OfRows, keras.optimizers.Ftrl):
 
 
 @_registered
-class RMSprop(_OfRows, keras.optimizers.RMSprop):
+class RMSprop(UpdatesRows, keras.optimizers.RMSprop):
     """`keras.optimizers.RMSprop`, which touches the rows of a step only.
 
     The averages of a row decay when it is looked up. In Keras they decay in each step.
@@ -168,7 +126,7 @@ class RMSprop(_OfRows, keras.optimizers.RMSprop):
 
 
 @_registered
-class Adadelta(_OfRows, keras.optimizers.Adadelta):  # pyright: ignore[reportIncompatibleMethodOverride]
+class Adadelta(UpdatesRows, keras.optimizers.Adadelta):  # pyright: ignore[reportIncompatibleMethodOverride]
     """`keras.optimizers.Adadelta`, which touches the rows of a step only.
 
     The averages of a row decay when it is looked up. In Keras they decay in each step.
@@ -195,7 +153,7 @@ class Adadelta(_OfRows, keras.optimizers.Adadelta):  # pyright: ignore[reportInc
 
 
 @_registered
-class LazySGD(_OfRows, keras.optimizers.SGD):
+class LazySGD(UpdatesRows, keras.optimizers.SGD):
     """`keras.optimizers.SGD`, whose momentum moves a row only when it is looked up.
 
     Keras's momentum goes on moving a row in steps that do not look it up, for which each step
@@ -224,7 +182,7 @@ class LazySGD(_OfRows, keras.optimizers.SGD):
 
 
 @_registered
-class LazyAdam(_OfRows, keras.optimizers.Adam):
+class LazyAdam(UpdatesRows, keras.optimizers.Adam):
     """`keras.optimizers.Adam`, whose moments of a row change only when it is looked up.
 
     Keras's Adam goes on moving a row in steps that do not look it up, for which each step computes
@@ -257,7 +215,7 @@ class LazyAdam(_OfRows, keras.optimizers.Adam):
 
 
 @_registered
-class RowWiseAdagrad(_OfRows, keras.optimizers.Optimizer):
+class RowWiseAdagrad(UpdatesRows, keras.optimizers.Optimizer):
     """Adagrad with one accumulator for each row: `1 / width` of Adagrad's memory for an embedding.
 
     For a row `w` with the gradient `g`: `a += mean(g²)`, `w -= learning_rate * g / (sqrt(a) +
@@ -316,7 +274,7 @@ class RowWiseAdagrad(_OfRows, keras.optimizers.Optimizer):
         return note_state(accumulator, variable)
 
     def update_step(
-        self, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float
+        self, gradient: Gradient, variable: Variable, learning_rate: tf.Tensor | float
     ) -> None:
         """Updates a weight. Keras calls it."""
         if isinstance(gradient, tf.IndexedSlices):
