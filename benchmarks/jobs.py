@@ -28,10 +28,15 @@ _DEFAULTS = {
 }
 
 
-def environment(**variables):
-    """This environment without any job's variables, and with those of a benchmark's process."""
+def environment(root=ROOT, **variables):
+    """This environment without any job's variables, and with those of a benchmark's process.
+
+    Args:
+        root: the tree whose modules it loads.
+        **variables: more of them.
+    """
     kept = {n: v for n, v in os.environ.items() if n not in TOPOLOGY and n != "BYTEPS_SERVER_ID"}
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     return {**_DEFAULTS, **kept, "PYTHONPATH": path, **variables}
 
 
@@ -55,6 +60,7 @@ class Job:
         workers_per_host: with a cluster: workers i * n to i * n + n - 1 run on host i, and the
             servers on the hosts after those.
         worker_settings: more variables of a worker: a function of its rank that returns a dict.
+        root: the tree whose modules all processes load: another checkout, with its libraries.
     """
 
     def __init__(
@@ -67,7 +73,9 @@ class Job:
         settings=None,
         workers_per_host=1,
         worker_settings=lambda rank: {},
+        root=ROOT,
     ):
+        self._root = root
         self._folder = tempfile.TemporaryDirectory(prefix="byteps_bench_")
         self._cluster = cluster
         # As from bpslaunch: without one, processes neither meet across hosts nor share memory.
@@ -159,13 +167,14 @@ class Job:
             [self._variables(task) for task in tasks],
             self._path,
             [self._namespace(task) for task in tasks],
+            root=self._root,
         )
 
     def _start_scheduler(self, address):
         readable, writable = os.pipe()
         task = self._plan.scheduler_task(address, writable)
         variables = {**self._settings, **task.variables, "BYTEPS_LOG_LEVEL": "info"}
-        self._start_process(task, environment(**variables), (writable,))
+        self._start_process(task, environment(self._root, **variables), (writable,))
         os.close(writable)
         with open(readable) as reports:
             line = reports.readline()
@@ -176,7 +185,14 @@ class Job:
     def _start_process(self, task, variables, pass_fds=()):
         log = self._path / f"{task.label.replace(' ', '-')}.log"
         self._processes.append(
-            start_process(task.command, variables, log, self._namespace(task), pass_fds=pass_fds)
+            start_process(
+                task.command,
+                variables,
+                log,
+                self._namespace(task),
+                pass_fds=pass_fds,
+                cwd=self._root,
+            )
         )
 
     def _namespace(self, task):
@@ -190,4 +206,6 @@ class Job:
         settings = dict(self._settings)
         if task.role == "worker":
             settings.update(self._worker_settings(task.number))
-        return environment(**settings, **task.variables, BYTEPS_SERVER_STATS_FILE=f"{counters}/")
+        return environment(
+            self._root, **settings, **task.variables, BYTEPS_SERVER_STATS_FILE=f"{counters}/"
+        )

@@ -49,10 +49,10 @@ def start_process(command, environment, log, namespace=None, **arguments):
     """
     prefix = ["setpriv", "--pdeathsig", "KILL", *within(namespace)]
     arguments.setdefault("stdin", subprocess.DEVNULL)
+    arguments.setdefault("cwd", ROOT)
     with open(log, "wb") as output:
         return subprocess.Popen(
             [*prefix, *command],
-            cwd=ROOT,
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -73,7 +73,7 @@ def wait_or_kill(process, deadline):
 class _Child:
     """A process that serves calls."""
 
-    def __init__(self, label, command, environment, folder, namespace):
+    def __init__(self, label, command, environment, folder, namespace, root):
         self.label = label
         self._log = folder / f"{label.replace(' ', '-')}.log"
         results, self._results_in = os.pipe()
@@ -86,6 +86,7 @@ class _Child:
             namespace,
             stdin=subprocess.PIPE,
             pass_fds=(self._results_in,),
+            cwd=root,
         )
         os.close(self._results_in)
 
@@ -134,6 +135,7 @@ class Session:
         label: what to call them in messages.
         pauses: whether the processes are stopped between calls, as those that are busy while they
             have nothing to do take the processors from whoever is measured then.
+        root: the tree whose modules they load.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class Session:
         python=sys.executable,
         label="worker",
         pauses=False,
+        root=ROOT,
     ):
         self._pauses = pauses
         namespaces = namespaces or [None] * len(environments)
@@ -153,7 +156,9 @@ class Session:
         try:
             for number, environment in enumerate(environments):
                 self._children.append(
-                    _Child(f"{label} {number}", command, environment, folder, namespaces[number])
+                    _Child(
+                        f"{label} {number}", command, environment, folder, namespaces[number], root
+                    )
                 )
         except BaseException:
             self.close(0)
