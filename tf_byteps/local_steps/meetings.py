@@ -51,6 +51,24 @@ class Attendance:
         return bool(self.table[0, rank])
 
 
+class _Trainings:
+    """Gives each training of this process a number: their rounds have names of their own."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def new(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def keep_above(self, number: int) -> None:
+        """Another worker has given a training this number."""
+        self._next = max(self._next, number + 1)
+
+
+_trainings = _Trainings()
+
+
 class Meetings:
     """The exchanges in which workers say that they have come. Not thread-safe.
 
@@ -64,7 +82,7 @@ class Meetings:
     def __init__(self, settings: LocalSteps) -> None:
         self._settings = settings
         self._names: list[str] = []  # of the fragments' exchanges
-        self._trainings = 0  # that were given up
+        self._training = _trainings.new()
         self._stopped = np.zeros(0, bool)
 
     def add_fragment(self, name: str) -> None:
@@ -74,10 +92,12 @@ class Meetings:
     def begin(self) -> None:
         """Before the first step after the workers have come together. A collective.
 
-        Trainings that were given up have left workers in different rounds: names are new then.
+        A worker may still come to rounds of a training that others have given up, or forgotten, and
+        who joins an elastic job has had fewer trainings: they agree on the number of this one.
         """
-        given_up = np.array(self._trainings, np.int32)
-        self._trainings = int(host.exchange_all([given_up], ["outer/trainings"], kind="max")[0])
+        own = np.array(self._training, np.int32)
+        self._training = int(host.exchange_all([own], ["outer/trainings"], kind="max")[0])
+        _trainings.keep_above(self._training)
         self._stopped = np.zeros(runtime.size(), bool)
         _engine.declare(
             [
@@ -88,11 +108,11 @@ class Meetings:
 
     def give_up(self) -> None:
         """The workers may be in different rounds from now on."""
-        self._trainings += 1
+        self._training = _trainings.new()
 
     def named(self, name: str) -> str:
         """What an exchange is called in this training."""
-        return f"{name}/{self._trainings}" if self._trainings else name
+        return f"{name}/{self._training}" if self._training else name
 
     @property
     def is_ending(self) -> bool:
