@@ -126,8 +126,11 @@ def test_waits_for_batches_and_their_samples_are_counted():
             assert counters["steps"] == 2 * STEPS - 1
             # The generator sleeps while a step computes, too: how much is left, nobody knows.
             assert 0 < counters["input_seconds"] < counters["step_seconds"]
-        samples = sorted(counters["samples"] / counters["steps"] for counters in counted)
-        assert samples == ([1, 2] if as_one else [3, 3])  # a worker's share of each batch
+        samples = sorted(counters["samples"] for counters in counted)
+        shares = [1, 2] if as_one else [3, 3]  # of a batch
+        # That of the first or the last one may be counted or not, see above.
+        for found, share in zip(samples, shares, strict=True):
+            assert abs(found - share * (2 * STEPS - 1)) <= share, counted
 
 
 def loop_of_ones_own():

@@ -29,6 +29,7 @@ CLOCKS = {
 }
 # Runs in each process. The C library's own function has the host's clock, which libfaketime reads:
 # two samples tell what the other one does. A host that sets its clock meanwhile moves both alike.
+# Of many tries the one counts in which nothing else has run in between.
 WITNESS = """
 import atexit, ctypes, json, os, sys, time
 
@@ -40,8 +41,9 @@ def host_ns():
     return now[0] * 10**9 + now[1]
 
 def sample():
+    tries = [(host_ns(), time.time_ns(), host_ns()) for _ in range(200)]
     with open(os.environ["TESTS_CLOCK_FILE"], "a") as file:
-        print(json.dumps([host_ns(), time.time_ns(), host_ns()]), file=file)
+        print(json.dumps(min(tries, key=lambda each: each[2] - each[0])), file=file)
 
 if "tests.cluster" in sys.orig_argv or "tf_byteps.server" in sys.orig_argv:
     sample()

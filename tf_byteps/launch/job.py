@@ -168,6 +168,8 @@ class Job:
                 if not self._reports.rendezvous_done or waited > _FAREWELL_SECONDS:
                     self._ending.ask(signal.SIGTERM)
         self._drain()
+        if self._suspect is not None:
+            self._blame(self._suspect[0])
         code = self._exit_code()
         self._summarize()
         return code
@@ -213,17 +215,19 @@ class Job:
     def _step(self) -> None:
         """Waits a moment for something to happen, and handles it."""
         self._handle_events(_TICK_SECONDS)
-        # Workers first: of those that end in one moment a server has followed a worker.
-        for running in sorted(self._tasks, key=lambda r: r.task.role != "worker"):
+        for running in self._tasks:
             for stream in running.streams:
                 stream.flush()
-            if running.poll():
-                if running.task.role == "worker":
-                    self._tally.note_worker(running.code)
-                self._on_ended(running)
+        # Of those that end in one moment others have followed who was killed, and servers a worker.
+        ended = [running for running in self._tasks if running.poll()]
+        for running in sorted(ended, key=lambda r: (r.code <= 128, r.task.role != "worker")):
+            if running.task.role == "worker":
+                self._tally.note_worker(running.code)
+            self._on_ended(running)
         if self._suspect is not None and self._first_failed is None:
             running, since = self._suspect
-            if time.monotonic() - since > _CAUSE_SECONDS or not self._alive(role="worker"):
+            is_alone = running.task.role != "worker" and not self._alive(role="worker")
+            if time.monotonic() - since > _CAUSE_SECONDS or is_alone:
                 self._blame(running)
         if not self._ending.has_begun and self._early_leavers.are_missed():
             self._ending.ask(signal.SIGTERM)
@@ -256,12 +260,17 @@ class Job:
                 self._server_restarts -= 1
                 self.start(running.task)
             return
-        # A server and the scheduler end with code 1 when they have lost a worker. Its guard may
-        # tell a little later than they that it has failed.
-        if running.task.role != "worker" and running.code == 1 and self._alive(role="worker"):
+        # A server and the scheduler end with code 1 when they have lost a worker, and so does a
+        # worker that has lost a server. Its guard may tell a little later that it has failed.
+        if running.code == 1 and self._may_have_followed(running):
             self._suspect = self._suspect or (running, time.monotonic())
         else:
             self._blame(running)
+
+    def _may_have_followed(self, running: RunningTask) -> bool:
+        if running.task.role != "worker":
+            return bool(self._alive(role="worker"))
+        return not self._server_failover and bool(self._alive(role="server"))
 
     def _goes_on_without(self, running: RunningTask) -> bool:
         is_needed = running.task.role != "server" or not self._alive(role="server")
