@@ -52,8 +52,7 @@ TEST_F(QuorumTest, AnEarlierResultThatNobodySendsIsFound) {
     };
   };
   for (uint64_t seed = 1; seed <= kMostSeeds; ++seed) {
-    const SimulationOutcome outcome =
-        Simulate(seed, plant, /*keeps_log=*/false, Programs::kQuorum);
+    const SimulationOutcome outcome = Simulate(seed, plant, /*keeps_log=*/false, Programs::kQuorum);
     if (outcome.failure.empty()) continue;
     std::cout << "found by seed " << seed << ": " << outcome.failure << std::endl;
     EXPECT_EQ(Simulate(seed, nullptr, false, Programs::kQuorum).failure, "");
