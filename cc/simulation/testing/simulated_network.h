@@ -1,5 +1,6 @@
 // SimulatedNetwork: Vans whose frames travel through memory, in simulated time. Each direction of a
-// connection has a rate and a delay; connections break, links freeze, processes die.
+// connection has a rate and a delay; connections break, links freeze, processes die. Processes may
+// have hosts of their own, whose NIC and CPU all their connections share.
 //
 // It keeps the contract of van/van.h and no more: frames of higher priority overtake waiting ones,
 // long ones go in pieces between which others come, what has arrived before a break may be half a
@@ -39,6 +40,15 @@ struct Tamper {
   bool closes_at_once = false;  // Close calls OnClosed itself, with whatever its caller has locked
 };
 
+// What each process's host can do.
+struct HostSpeeds {
+  double nic_nanos_per_byte = 0;  // of payload, in each direction
+  double cpu_nanos_per_byte = 0;  // to take in what has arrived, and to add it up
+  int64_t frame_nanos = 0;        // more for each piece of a frame
+  int64_t delay_ns = 0;           // of the network between two hosts
+  uint64_t piece_bytes = 0;       // connections take turns after so many
+};
+
 class SimulatedVan;
 class SimulatedConnection;
 
@@ -49,6 +59,8 @@ class SimulatedNetwork {
 
   EventSchedule& schedule() { return schedule_; }
   Tamper& tamper() { return tamper_; }
+  // Before there are connections. Without it, each connection has a rate of its own.
+  void GiveHosts(const HostSpeeds& speeds) { speeds_ = speeds; }
   // Like that of a process whose host still answers for it: nobody hears of it any more.
   void Kill(const std::string& process) {
     schedule_.Note("kill " + process);
@@ -96,8 +108,35 @@ class SimulatedNetwork {
     return one < other ? Link(one, other) : Link(other, one);
   }
 
+  // Until when a host is at work with what it has begun.
+  struct Host {
+    int64_t sends_until_ns = 0, receives_until_ns = 0, computes_until_ns = 0;
+  };
+  // When a piece has left its sender, and when its receiver has taken it in.
+  struct Passage {
+    int64_t left_ns = 0, taken_ns = 0;
+  };
+
+  // What arrives is received while it is sent, if nothing else is.
+  Passage Pass(const std::string& from, const std::string& to, uint64_t bytes) {
+    Host &sender = hosts_[from], &receiver = hosts_[to];
+    const auto nanos = [&](double per_byte) {
+      return static_cast<int64_t>(static_cast<double>(bytes) * per_byte) + speeds_->frame_nanos;
+    };
+    const int64_t wire_ns = nanos(speeds_->nic_nanos_per_byte);
+    const int64_t begin_ns = std::max(schedule_.NowNanos(), sender.sends_until_ns);
+    sender.sends_until_ns = begin_ns + wire_ns;
+    receiver.receives_until_ns =
+        std::max(begin_ns + speeds_->delay_ns, receiver.receives_until_ns) + wire_ns;
+    receiver.computes_until_ns = std::max(receiver.receives_until_ns, receiver.computes_until_ns) +
+                                 nanos(speeds_->cpu_nanos_per_byte);
+    return {sender.sends_until_ns, receiver.computes_until_ns};
+  }
+
   EventSchedule& schedule_;
   Tamper tamper_;
+  std::optional<HostSpeeds> speeds_;
+  std::map<std::string, Host> hosts_;  // by process
   std::map<uint16_t, Listener> listeners_;
   uint16_t last_port_ = 0;
   std::set<std::string> dead_;
@@ -233,16 +272,20 @@ class SimulatedConnection final : public Connection,
     Outgoing& out = begun_.back();
     const uint64_t left = out.frame.header.payload_bytes - out.sent;
     uint64_t bytes = left;
-    if (left > 1024 && schedule_.Chance(0.3)) bytes = 1 + schedule_.Draw(left - 1);
+    if (network_.speeds_.has_value())
+      bytes = std::min(left, network_.speeds_->piece_bytes);
+    else if (left > 1024 && schedule_.Chance(0.3))
+      bytes = 1 + schedule_.Draw(left - 1);
     if (bytes > 0) {
       const auto* const payload = static_cast<const char*>(WholePayload(out.frame));
       piece.bytes.assign(payload + out.sent, bytes);
     }
     out.sent += bytes;
-    const int64_t takes = static_cast<int64_t>(bytes / 1024 + 1) * nanos_per_kib_ +
-                          static_cast<int64_t>(schedule_.Draw(3000));
     if (out.sent == out.frame.header.payload_bytes) begun_.pop_back();
     const std::shared_ptr<SimulatedConnection> other = other_.lock();
+    if (network_.speeds_.has_value()) return PassOn(std::move(piece), other);
+    const int64_t takes = static_cast<int64_t>(bytes / 1024 + 1) * nanos_per_kib_ +
+                          static_cast<int64_t>(schedule_.Draw(3000));
     if (other != nullptr) {
       const int64_t earliest = std::max(schedule_.NowNanos() + takes + delay_ns_,
                                         network_.FrozenUntil(process_, peer_process_));
@@ -252,6 +295,19 @@ class SimulatedConnection final : public Connection,
       schedule_.After(arrives_ns_ - schedule_.NowNanos(), [other] { other->Arrive(); });
     }
     schedule_.After(takes, [self = shared_from_this()] { self->SendNext(); });
+  }
+
+  // Over the NICs of two hosts.
+  void PassOn(Piece piece, const std::shared_ptr<SimulatedConnection>& other) {
+    const SimulatedNetwork::Passage passage =
+        network_.Pass(process_, peer_process_, piece.bytes.size());
+    if (other != nullptr) {
+      arrives_ns_ = std::max(arrives_ns_ + 1, passage.taken_ns);
+      other->arriving_pieces_.push_back(std::move(piece));
+      schedule_.After(arrives_ns_ - schedule_.NowNanos(), [other] { other->Arrive(); });
+    }
+    schedule_.After(passage.left_ns - schedule_.NowNanos(),
+                    [self = shared_from_this()] { self->SendNext(); });
   }
 
   void Arrive() {
