@@ -47,6 +47,7 @@ class SimulatedJob {
         has_gpus_(programs == Programs::kRounds && seed % 5 == 3),
         schedule_(seed, keeps_log),
         network_(&schedule_) {
+    if (seed % 13 == 10) GiveHosts();
     if (plant) plant(&network_);
   }
 
@@ -77,6 +78,17 @@ class SimulatedJob {
   }
   void ExpectOk(const Status& status, const std::string& what) {
     Expect(status.ok(), what + ": " + status.ToString());
+  }
+
+  // In some seeds only: what is drawn in the others stays what it was.
+  void GiveHosts() {
+    HostSpeeds speeds;
+    speeds.nic_nanos_per_byte = static_cast<double>(1 + Draw(60));
+    speeds.cpu_nanos_per_byte = static_cast<double>(Draw(60));
+    speeds.frame_nanos = static_cast<int64_t>(Draw(3000));
+    speeds.delay_ns = static_cast<int64_t>(10000 + Draw(300000));
+    speeds.piece_bytes = uint64_t{256} << Draw(6);
+    network_.GiveHosts(speeds);
   }
 
   void RunJob() {
