@@ -56,7 +56,8 @@ class LargeJob {
     speeds.cpu_nanos_per_byte = kScale / kCpuBytesPerSecond * 1e9;
     speeds.frame_nanos = 200;
     speeds.delay_ns = 20000;
-    speeds.piece_bytes = 1 << 10;
+    speeds.piece_bytes = (256 << 10) / kScale;
+    speeds.kernel_bytes = (512 << 10) / kScale;
     network_.GiveHosts(speeds);
     for (const int64_t elements : BertLarge()) {
       const int64_t bytes = elements * static_cast<int64_t>(sizeof(float)) / kScale;

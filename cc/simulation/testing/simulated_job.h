@@ -88,6 +88,7 @@ class SimulatedJob {
     speeds.frame_nanos = static_cast<int64_t>(Draw(3000));
     speeds.delay_ns = static_cast<int64_t>(10000 + Draw(300000));
     speeds.piece_bytes = uint64_t{256} << Draw(6);
+    speeds.kernel_bytes = Draw(3) * speeds.piece_bytes;
     network_.GiveHosts(speeds);
   }
 

@@ -47,6 +47,8 @@ struct HostSpeeds {
   int64_t frame_nanos = 0;        // more for each piece of a frame
   int64_t delay_ns = 0;           // of the network between two hosts
   uint64_t piece_bytes = 0;       // connections take turns after so many
+  // So many of each connection wait for the NIC in the kernel, where nothing overtakes them.
+  uint64_t kernel_bytes = 0;
 };
 
 class SimulatedVan;
@@ -306,7 +308,9 @@ class SimulatedConnection final : public Connection,
       other->arriving_pieces_.push_back(std::move(piece));
       schedule_.After(arrives_ns_ - schedule_.NowNanos(), [other] { other->Arrive(); });
     }
-    schedule_.After(passage.left_ns - schedule_.NowNanos(),
+    const auto ahead_ns = static_cast<int64_t>(static_cast<double>(network_.speeds_->kernel_bytes) *
+                                               network_.speeds_->nic_nanos_per_byte);
+    schedule_.After(std::max<int64_t>(passage.left_ns - ahead_ns - schedule_.NowNanos(), 0),
                     [self = shared_from_this()] { self->SendNext(); });
   }
 
