@@ -2,9 +2,6 @@
 // seeds.h says how to run others.
 #include <gtest/gtest.h>
 
-#include <string>
-
-#include "cc/base/logging.h"
 #include "cc/simulation/testing/seeds.h"
 
 namespace byteps {
@@ -23,9 +20,9 @@ namespace {
 constexpr uint64_t kSeedsThatFailed[] = {734,  796,  4525, 1352, 2244, 403, 1243,
                                          1558, 2258, 2398, 3784, 4463, 5458};
 
-TEST(FaultsTest, NoSeedBreaksAJob) {
-  if (!kCanSimulate) GTEST_SKIP() << "not with a sanitizer";
-  SetLogLevel(LogLevel::kError);
+class FaultsTest : public SimulationTest {};
+
+TEST_F(FaultsTest, NoSeedBreaksAJob) {
   SimulationOutcome all;
   if (!RunSeeds(Programs::kRounds, &all)) return;
   EXPECT_GT(all.lost_servers, 100u);
@@ -41,18 +38,14 @@ TEST(FaultsTest, NoSeedBreaksAJob) {
   EXPECT_GT(all.backup_averages, 50u);
 }
 
-TEST(FaultsTest, SeedsThatFailedDoSoNoMore) {
-  if (!kCanSimulate) GTEST_SKIP() << "not with a sanitizer";
-  SetLogLevel(LogLevel::kError);
+TEST_F(FaultsTest, SeedsThatFailedDoSoNoMore) {
   for (const uint64_t seed : kSeedsThatFailed) {
     const SimulationOutcome outcome = Simulate(seed);
     ASSERT_EQ(outcome.failure, "") << Replay(seed);
   }
 }
 
-TEST(FaultsTest, ASeedDecidesAllThatHappens) {
-  if (!kCanSimulate) GTEST_SKIP() << "not with a sanitizer";
-  SetLogLevel(LogLevel::kError);
+TEST_F(FaultsTest, ASeedDecidesAllThatHappens) {
   for (const uint64_t seed : {3u, 11u, 12u}) {
     const SimulationOutcome first = Simulate(seed), second = Simulate(seed, nullptr, true);
     EXPECT_EQ(first.hash, second.hash) << "seed " << seed;

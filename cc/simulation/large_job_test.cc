@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "cc/base/logging.h"
 #include "cc/base/mutex.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/coordinator/state/tuning.h"
@@ -163,9 +162,9 @@ class LargeJob {
   std::vector<double> steps_;
 };
 
-TEST(LargeJobTest, AStepOfBertLargeKeepsAllNicsBusy) {
-  if (!kCanSimulate) GTEST_SKIP() << "not with a sanitizer";
-  SetLogLevel(LogLevel::kError);
+class LargeJobTest : public SimulationTest {};
+
+TEST_F(LargeJobTest, AStepOfBertLargeKeepsAllNicsBusy) {
   const auto begin = std::chrono::steady_clock::now();
   const auto peers = static_cast<int32_t>(Given("BYTEPS_SIMULATION_PEERS", 16));
   LargeJob job(peers);

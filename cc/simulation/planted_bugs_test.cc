@@ -3,39 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <iostream>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "cc/base/logging.h"
 #include "cc/simulation/testing/seeds.h"
 #include "cc/staging/local_messages.h"
 
 namespace byteps {
 namespace {
-
-constexpr uint64_t kMostSeeds = 2000;
-
-using Plant = std::function<void(SimulatedNetwork*)>;
-
-// The first seed that finds it; 0: none does.
-uint64_t FindBy(const Plant& plant) {
-  SetLogLevel(LogLevel::kError);
-  for (uint64_t seed = 1; seed <= kMostSeeds; ++seed) {
-    const SimulationOutcome outcome = Simulate(seed, plant);
-    if (outcome.failure.empty()) continue;
-    std::cout << "found by seed " << seed << ": " << outcome.failure << std::endl;
-    // It is found again, and not by a fault of its own.
-    EXPECT_EQ(Simulate(seed, plant).failure, outcome.failure);
-    EXPECT_EQ(Simulate(seed).failure, "");
-    return seed;
-  }
-  return 0;
-}
 
 using Entries = std::vector<LaunchEntry>;
 
@@ -50,10 +28,7 @@ Plant InLaunchLog(const std::function<void(Entries* entries, EventSchedule*)>& c
       const std::string sent(static_cast<const char*>(frame->payload), frame->header.payload_bytes);
       if (!DecodeLocal(sent, &message).ok() || !std::holds_alternative<LogSlice>(message)) return;
       change(&std::get<LogSlice>(message).entries, &network->schedule());
-      const auto bytes = std::make_shared<const std::string>(EncodeLocal(message));
-      frame->payload = bytes->data();
-      frame->header.payload_bytes = bytes->size();
-      frame->keep_alive = bytes;
+      ReplacePayload(frame, EncodeLocal(message));
     };
   };
 }
@@ -62,93 +37,85 @@ bool IsCollective(const LaunchEntry& entry) {
   return entry.kind != LaunchEntry::Kind::kFail && entry.kind != LaunchEntry::Kind::kEnd;
 }
 
-class PlantedBugsTest : public testing::Test {
-  void SetUp() override {
-    if (!kCanSimulate) GTEST_SKIP() << "not with a sanitizer";
-  }
-};
+class PlantedBugsTest : public SimulationTest {};
+
+bool IsFoundByRounds(const Plant& plant) { return IsFound(plant, Programs::kRounds); }
 
 // Protocol rule 9: a frame of credit is lost.
 TEST_F(PlantedBugsTest, LostCreditIsFound) {
-  EXPECT_GT(FindBy([](SimulatedNetwork* network) {
-              network->tamper().on_send = [network](FrameHeader* header) {
-                return header->type == FrameType::kCredit && network->schedule().Chance(0.05);
-              };
-            }),
-            0u);
+  EXPECT_TRUE(IsFoundByRounds([](SimulatedNetwork* network) {
+    network->tamper().on_send = [network](FrameHeader* header) {
+      return header->type == FrameType::kCredit && network->schedule().Chance(0.05);
+    };
+  }));
 }
 
 // Protocol rule 9: credit is given back twice.
 TEST_F(PlantedBugsTest, CreditThatIsGivenBackTwiceIsFound) {
-  EXPECT_GT(FindBy([](SimulatedNetwork* network) {
-              network->tamper().on_send = [network](FrameHeader* header) {
-                if (header->type == FrameType::kReply && network->schedule().Chance(0.05))
-                  header->credit_bytes *= 2;
-                return false;
-              };
-            }),
-            0u);
+  EXPECT_TRUE(IsFoundByRounds([](SimulatedNetwork* network) {
+    network->tamper().on_send = [network](FrameHeader* header) {
+      if (header->type == FrameType::kReply && network->schedule().Chance(0.05))
+        header->credit_bytes *= 2;
+      return false;
+    };
+  }));
 }
 
 // van.h: frames of one priority keep their order.
 TEST_F(PlantedBugsTest, AnOvertakenFrameIsFound) {
-  EXPECT_GT(FindBy([](SimulatedNetwork* network) { network->tamper().overtakes = 1; }), 0u);
+  EXPECT_TRUE(IsFoundByRounds([](SimulatedNetwork* network) { network->tamper().overtakes = 1; }));
 }
 
 // Protocol rule 15: a server says that all workers have a result as soon as it has sent the first
 // reply, so that nobody keeps it for those who lack it when that server dies.
 TEST_F(PlantedBugsTest, AnEarlyWatermarkIsFound) {
-  EXPECT_GT(
-      FindBy([](SimulatedNetwork* network) {
-        network->tamper().after_send = [](const FrameHeader& header) -> std::optional<FrameHeader> {
-          if (header.type != FrameType::kReply || header.round == 0) return std::nullopt;
-          FrameHeader early = header;
-          --early.round;
-          early.credit_bytes = 0;
-          early.watermark = header.round + 1;
-          return early;
-        };
-      }),
-      0u);
+  EXPECT_TRUE(IsFoundByRounds([](SimulatedNetwork* network) {
+    network->tamper().after_send = [](const FrameHeader& header) -> std::optional<FrameHeader> {
+      if (header.type != FrameType::kReply || header.round == 0) return std::nullopt;
+      FrameHeader early = header;
+      --early.round;
+      early.credit_bytes = 0;
+      early.watermark = header.round + 1;
+      return early;
+    };
+  }));
 }
 
 // Protocol rules 15 and 31: a withdrawal is not made again at the new owner of the part.
 TEST_F(PlantedBugsTest, AFailoverThatForgetsAWithdrawalIsFound) {
-  EXPECT_GT(FindBy([](SimulatedNetwork* network) {
-              network->tamper().on_send = [](FrameHeader* header) {
-                return header->type == FrameType::kPush && header->status != StatusCode::kOk &&
-                       header->placement_version > 0;
-              };
-            }),
-            0u);
+  EXPECT_TRUE(IsFoundByRounds([](SimulatedNetwork* network) {
+    network->tamper().on_send = [](FrameHeader* header) {
+      return header->type == FrameType::kPush && header->status != StatusCode::kOk &&
+             header->placement_version > 0;
+    };
+  }));
 }
 
 // docs/protocol.md, "Threads and locks": what a worker does to others happens without its mutex.
 TEST_F(PlantedBugsTest, ACallWithALockedMutexIsFound) {
-  EXPECT_GT(FindBy([](SimulatedNetwork* network) { network->tamper().closes_at_once = true; }), 0u);
+  EXPECT_TRUE(
+      IsFoundByRounds([](SimulatedNetwork* network) { network->tamper().closes_at_once = true; }));
 }
 
 // Protocol rule 18: a rank leaves out an entry of its host's launch log.
 TEST_F(PlantedBugsTest, AnEntryOfTheLaunchLogThatIsSkippedIsFound) {
-  EXPECT_GT(FindBy(InLaunchLog([](Entries* entries, EventSchedule* schedule) {
-              LaunchEntry& last = entries->back();
-              if (!IsCollective(last) || !schedule->Chance(0.05)) return;
-              last.kind = LaunchEntry::Kind::kFail;
-              last.key = 1;  // of no tensor
-              last.reason = Cancelled("nothing fails by it");
-            })),
-            0u);
+  EXPECT_TRUE(IsFoundByRounds(InLaunchLog([](Entries* entries, EventSchedule* schedule) {
+    LaunchEntry& last = entries->back();
+    if (!IsCollective(last) || !schedule->Chance(0.05)) return;
+    last.kind = LaunchEntry::Kind::kFail;
+    last.key = 1;  // of no tensor
+    last.reason = Cancelled("nothing fails by it");
+  })));
 }
 
 // Protocol rule 18: a rank launches two collectives in the other order.
 TEST_F(PlantedBugsTest, ALaunchOutOfOrderIsFound) {
-  EXPECT_GT(FindBy(InLaunchLog([](Entries* entries, EventSchedule* schedule) {
-              const size_t count = entries->size();
-              if (count < 2 || !schedule->Chance(0.1)) return;
-              LaunchEntry &first = (*entries)[count - 2], &second = (*entries)[count - 1];
-              if (IsCollective(first) && IsCollective(second)) std::swap(first, second);
-            })),
-            0u);
+  EXPECT_TRUE(IsFoundByRounds(InLaunchLog([](Entries* entries, EventSchedule* schedule) {
+    const size_t count = entries->size();
+    if (count < 2 || !schedule->Chance(0.1)) return;
+    LaunchEntry &first = (*entries)[count - 2], &second = (*entries)[count - 1];
+    if (IsCollective(first) && IsCollective(second)) std::swap(first, second);
+  })));
 }
 
 }  // namespace

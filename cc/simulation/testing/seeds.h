@@ -13,14 +13,17 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "cc/base/logging.h"
 #include "cc/simulation/testing/simulated_job.h"
 
 namespace byteps {
 
+using Plant = std::function<void(SimulatedNetwork*)>;
+
 // After a failure, what the job was at work with stays in memory.
-inline SimulationOutcome Simulate(uint64_t seed,
-                                  const std::function<void(SimulatedNetwork*)>& plant = nullptr,
+inline SimulationOutcome Simulate(uint64_t seed, const Plant& plant = nullptr,
                                   bool keeps_log = false, Programs programs = Programs::kRounds) {
   auto job = std::make_unique<SimulatedJob>(seed, plant, keeps_log, programs);
   SimulationOutcome outcome = job->Run();
@@ -32,9 +35,8 @@ inline SimulationOutcome Simulate(uint64_t seed,
 }
 
 // What there is to say of a seed that failed: the end of its log, from a second run.
-inline std::string Replay(uint64_t seed,
-                          const std::function<void(SimulatedNetwork*)>& plant = nullptr,
-                          size_t lines = 200, Programs programs = Programs::kRounds) {
+inline std::string Replay(uint64_t seed, const Plant& plant = nullptr, size_t lines = 200,
+                          Programs programs = Programs::kRounds) {
   const SimulationOutcome outcome = Simulate(seed, plant, /*keeps_log=*/true, programs);
   std::string text =
       "BYTEPS_SIMULATION_SEED=" + std::to_string(seed) + ": " + outcome.failure + "\n";
@@ -44,6 +46,38 @@ inline std::string Replay(uint64_t seed,
 }
 
 inline constexpr uint64_t kEverydaySeeds = 500;
+inline constexpr uint64_t kMostSeeds = 2000;  // that find a planted bug
+
+class SimulationTest : public testing::Test {
+  void SetUp() override {
+    if (!kCanSimulate) GTEST_SKIP() << "not with a sanitizer";
+    SetLogLevel(LogLevel::kError);
+  }
+};
+
+// Whether a seed finds a planted bug: again if it runs again, and not by a fault of its own.
+inline bool IsFound(const Plant& plant, Programs programs) {
+  for (uint64_t seed = 1; seed <= kMostSeeds; ++seed) {
+    const auto run = [&](const Plant& planted) {
+      return Simulate(seed, planted, /*keeps_log=*/false, programs).failure;
+    };
+    const std::string failure = run(plant);
+    if (failure.empty()) continue;
+    std::cout << "found by seed " << seed << ": " << failure << std::endl;
+    EXPECT_EQ(run(plant), failure);
+    EXPECT_EQ(run(nullptr), "");
+    return true;
+  }
+  return false;
+}
+
+// Sends other bytes in a frame's place.
+inline void ReplacePayload(OutgoingFrame* frame, std::string bytes) {
+  const auto kept = std::make_shared<const std::string>(std::move(bytes));
+  frame->payload = kept->data();
+  frame->header.payload_bytes = kept->size();
+  frame->keep_alive = kept;
+}
 
 inline uint64_t Given(const char* variable, uint64_t otherwise) {
   const char* const given = std::getenv(variable);
