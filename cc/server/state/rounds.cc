@@ -248,8 +248,8 @@ bool RoundsState::CanComplete() const {
 // Whether a worker would be too far behind if the round ended without it. Who was not in the last
 // round of a quorum is in this one, or what it has done would wait for ever.
 bool RoundsState::IsMissed(int32_t worker) const {
-  const bool was_missed = is_heir_ || std::count(missed_.begin(), missed_.end(), worker) > 0;
-  if (HasGrace() && was_missed) return true;
+  if (HasGrace() && (is_heir_ || std::count(missed_.begin(), missed_.end(), worker) > 0))
+    return true;
   const int32_t max_lag = summed_->tensor.IsQuorumSum() ? 1 : options_.max_lag;
   return history_.next(worker) + max_lag < round_ + 1 && Contributes(*summed_, worker);
 }

@@ -1,6 +1,5 @@
 // The part of RoundsState for parts whose server is lost, and which live here from then on
 // (protocol rule 15).
-#include <algorithm>
 #include <utility>
 
 #include "cc/server/state/rounds.h"
@@ -9,24 +8,20 @@ namespace byteps {
 
 Status RoundsState::CheckResult(const Push& push, bool* is_needed) const {
   const FrameHeader& header = push.header;
-  std::string expected;
   *is_needed = false;
+  std::string expected;
+  bool is_wrong = header.round >= round_;
   for (const Inherited& inherited : inherited_) {
-    const uint64_t round = inherited.ended.round;
-    // One that comes twice, because a connection has broken, is read and dropped.
-    *is_needed = header.round == round && header.worker == inherited.from && !inherited.is_here;
-    if (*is_needed) return OkStatus();
     if (inherited.is_here) continue;
+    const uint64_t round = inherited.ended.round;
+    *is_needed = header.round == round && header.worker == inherited.from;
+    if (*is_needed) return OkStatus();
+    is_wrong = is_wrong || header.round == round;
     expected += (expected.empty() ? "; that of round " : ", that of round ") +
                 std::to_string(round) + " is to come from worker " + std::to_string(inherited.from);
   }
-  const bool comes_twice = header.round < round_ &&
-                           std::none_of(
-                               inherited_.begin(), inherited_.end(),
-                               [&](const Inherited& inherited) {
-                                 return !inherited.is_here && inherited.ended.round == header.round;
-                               });
-  if (expected.empty() || comes_twice) return OkStatus();
+  // One that comes twice, because a connection has broken, is read and dropped.
+  if (expected.empty() || !is_wrong) return OkStatus();
   return InvalidArgument("sent the result of round " + std::to_string(header.round) + " of part " +
                          std::to_string(options_.part) + " of tensor \"" + options_.tensor_name +
                          "\"" + expected);
