@@ -14,8 +14,8 @@ from absl import flags
 
 from benchmarks import options, report
 from benchmarks.jobs import Job
-from benchmarks.loopback import duration
-from benchmarks.measure import Runs, interleaved, ratios, shown
+from benchmarks.loopback import duration, median_seconds
+from benchmarks.measure import interleaved, ratios, shown
 from benchmarks.models import FLOAT_BYTES, resnet50
 from benchmarks.report import Row
 from benchmarks.sessions import BenchmarkError
@@ -38,11 +38,6 @@ def _groups():
         "161 tensors of ResNet-50": resnet50().tensors,
         "391 tensors of 64 KB": [[f"t{i}", [2**14]] for i in range(391)],
     }
-
-
-def _median_of_small(session, group):
-    answers = session.call("latency", group=group, count=_EXCHANGES)
-    return max(Runs(tuple(seconds), "s").median for seconds in answers)
 
 
 def rows(other):
@@ -89,7 +84,7 @@ def _latency_row(sessions, size):
     return _compared(
         case,
         {
-            name: lambda session=session: _median_of_small(session, case)
+            name: lambda session=session: median_seconds(session, case, _EXCHANGES)
             for name, session in sessions.items()
         },
     )

@@ -92,7 +92,7 @@ def latency_rows(sessions, rounds, count=100):
         group = f"{size} bytes"
         _prepare(sessions, group, size // FLOAT_BYTES)
         run = {
-            name: lambda session=session, group=group: _median_microseconds(session, group, count)
+            name: lambda session=session, group=group: 1e6 * median_seconds(session, group, count)
             for name, session in sessions.items()
         }
         for function in run.values():
@@ -102,9 +102,10 @@ def latency_rows(sessions, rounds, count=100):
     return rows
 
 
-def _median_microseconds(session, group, count):
+def median_seconds(session, group, count):
+    """Of `count` exchanges of a group's only tensor; of the worker for which it is the longest."""
     answers = session.call("latency", group=group, count=count)
-    return 1e6 * max(Runs(tuple(seconds), "s").median for seconds in answers)
+    return max(Runs(tuple(seconds), "s").median for seconds in answers)
 
 
 def many_tensors_row(session, rounds):
