@@ -182,6 +182,6 @@ if __name__ == "__main__":
     # This folder comes last on the path: those in it may have the names of installed packages.
     sys.path.append(_HERE)
     # By the name that tests import: results are pickled, and a `Failure` belongs to its module.
-    import workers
+    from tests import workers
 
     workers.worker_main(sys.argv[1], sys.argv[2:])

@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-import workers
 
+from tests import workers
 from tests.api import migration_programs
 
 LOOP = "A training loop of your own"

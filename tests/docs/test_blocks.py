@@ -11,8 +11,9 @@ import pytest
 _FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(_FOLDER))
 
-import workers  # noqa: E402
 from blocks import ROOT, Block, blocks  # noqa: E402
+
+from tests import workers  # noqa: E402
 
 BLOCKS = blocks()
 _PROGRAMS = str(_FOLDER / "block_programs.py")

@@ -4,8 +4,8 @@ import os
 
 import numpy as np
 import pytest
-import workers
 
+from tests import workers
 from tests.cluster import describe, outcome_of, run_processes
 
 pytest.importorskip("jaxlib", reason="jax is not installed")

@@ -4,7 +4,8 @@ import json
 import os
 
 import pytest
-import workers
+
+from tests import workers
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "outer_sync_programs.py")
 CASES = {

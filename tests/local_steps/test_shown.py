@@ -4,9 +4,9 @@ import json
 import os
 
 import pytest
-import workers
 from rich.console import Console
 
+from tests import workers
 from tf_byteps import step_counters
 from tf_byteps.launch.summary import ExitSummaries
 from tf_byteps.metrics import exit_summary

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-import workers
 
+from tests import workers
 from tests.cluster import describe, outcome_of, run_processes
 from tests.ops import lost_programs
 

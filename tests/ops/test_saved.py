@@ -7,7 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-import workers
+
+from tests import workers
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "saved_programs.py")
 _SERVE = """

@@ -3,8 +3,8 @@
 import os
 
 import pytest
-import workers
 
+from tests import workers
 from tests.ops.scattering_programs import DTYPES, split_of
 
 # One group of processes serves many tests: the first of them waits for it.

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-import workers
 
+from tests import workers
 from tf_byteps.exchange import reduce_op
 from tf_byteps.ops.compiled.start_scheduling import started_first
 from tf_byteps.ops.library import kernels

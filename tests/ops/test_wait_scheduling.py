@@ -5,8 +5,8 @@ import os
 
 import pytest
 import tensorflow as tf
-import workers
 
+from tests import workers
 from tests.ops.test_start_scheduling import assert_close
 from tf_byteps.ops.compiled.wait_scheduling import at_once, place_late
 from tf_byteps.ops.library import kernels, token

@@ -3,7 +3,7 @@
 import json
 import os
 
-import workers
+from tests import workers
 
 _PROGRAM = os.path.join(os.path.dirname(__file__), "saving_programs.py")
 

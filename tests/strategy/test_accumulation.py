@@ -6,9 +6,8 @@ import os
 import shutil
 
 import pytest
-import workers
 
-from tests import side_by_side
+from tests import side_by_side, workers
 from tests.selection import asked
 
 # One group of processes serves many tests: the first of them waits for it.

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-import workers
 from checkpoint_programs import EPOCHS, SAVE_FREQ, STEPS, last_losses
 
+from tests import workers
 from tests.cluster import ROOT, clean_environment
 from tests.selection import asked_values, some_long
 

@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
-import workers
 from selection import asked_values, some_slow
 
+from tests import workers
 from tests.strategy.test_cross_step import PROGRAM, _call, _same, _train
 
 pytestmark = pytest.mark.time_limit(620)

@@ -7,8 +7,9 @@ import re
 
 import numpy as np
 import pytest
-import workers
 from selection import asked_values, some_slow
+
+from tests import workers
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)

@@ -3,7 +3,8 @@
 import os
 
 import pytest
-import workers
+
+from tests import workers
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)

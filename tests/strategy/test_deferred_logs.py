@@ -3,7 +3,8 @@
 import os
 
 import pytest
-import workers
+
+from tests import workers
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "deferred_logs_programs.py")
 STEPS = 4

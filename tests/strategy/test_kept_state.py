@@ -10,9 +10,8 @@ import os
 
 import numpy as np
 import pytest
-import workers
 
-from tests import side_by_side
+from tests import side_by_side, workers
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(2500)

@@ -6,7 +6,8 @@ import pathlib
 
 import numpy as np
 import pytest
-import workers
+
+from tests import workers
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "keras2_programs.py")
 _FOUND = importlib.util.find_spec("tf_keras")

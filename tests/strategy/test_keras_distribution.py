@@ -10,7 +10,8 @@ import re
 
 import keras
 import pytest
-import workers
+
+from tests import workers
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "keras_test_programs.py")
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "strategy_tests.md"

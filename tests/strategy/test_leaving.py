@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 import pytest
-import workers
 
 import tf_byteps
+from tests import workers
 
 # One group of processes serves all tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(900)

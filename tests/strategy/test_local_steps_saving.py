@@ -5,7 +5,8 @@ import os
 
 import numpy as np
 import pytest
-import workers
+
+from tests import workers
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "local_steps_saving_programs.py")
 WAYS = ["backup", "callback.keras", "saved.keras", "saved.weights.h5", "checkpoint"]

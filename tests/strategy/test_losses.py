@@ -6,9 +6,10 @@ import os
 
 import numpy as np
 import pytest
-import workers
 from loss_programs import STEPS
 from selection import asked_values, some_slow
+
+from tests import workers
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)

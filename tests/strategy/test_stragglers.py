@@ -4,8 +4,8 @@ import os
 import statistics
 
 import pytest
-import workers
 
+from tests import workers
 from tests.strategy.straggler_programs import PAUSE, SLOW, STEPS
 
 _PROGRAM = os.path.join(os.path.dirname(__file__), "straggler_programs.py")

@@ -5,7 +5,8 @@ import os
 
 import numpy as np
 import pytest
-import workers
+
+from tests import workers
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)

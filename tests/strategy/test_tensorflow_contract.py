@@ -15,8 +15,8 @@ import subprocess
 import sys
 
 import pytest
-import workers
 
+from tests import workers
 from tests.cluster import clean_environment, run_workers
 
 _HERE = pathlib.Path(__file__).parent

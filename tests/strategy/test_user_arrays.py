@@ -8,8 +8,9 @@ import os
 
 import numpy as np
 import pytest
-import workers
 from selection import asked
+
+from tests import workers
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(920)

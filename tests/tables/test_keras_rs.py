@@ -6,8 +6,8 @@ not install.
 
 import numpy as np
 import pytest
-import workers
 
+from tests import workers
 from tests.tables import keras_rs_programs
 
 

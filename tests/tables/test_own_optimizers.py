@@ -5,7 +5,8 @@ import os
 
 import numpy as np
 import pytest
-import workers
+
+from tests import workers
 
 pytestmark = pytest.mark.time_limit(420)
 
