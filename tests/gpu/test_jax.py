@@ -12,7 +12,11 @@ import pytest
 pytest.importorskip("jaxlib", reason="jax is not installed")
 from tests import workers  # noqa: E402
 from tests.gpu.test_gpu import GPUS, environment, on_gpus  # noqa: E402
-from tests.jax import test_keras_fit, test_push_pull_in_jax  # noqa: E402
+from tests.jax import (  # noqa: E402
+    test_keras_fit,
+    test_keras_without_a_strategy,
+    test_push_pull_in_jax,
+)
 
 pytestmark = [
     pytest.mark.skipif(not GPUS, reason="this machine has no NVIDIA GPU"),
@@ -32,6 +36,7 @@ _CHECKS = [
     and name.removeprefix("test_") not in _OF_TWO_DEVICES
 ]
 _FIT_PROGRAM = pathlib.Path(test_keras_fit.__file__).with_name("keras_programs.py")
+_BY_OPTIMIZERS = [*test_keras_without_a_strategy.TRAININGS, "moving averages", "eagerly"]
 _FITS = ["arrays", "accumulation", "loss_scale", "losses", "own_step", "by_hand", "own_optimizers"]
 
 
@@ -74,3 +79,18 @@ def two(request):
 def test_two_workers_are_as_one_process(one, two, name):
     for result in two[name]:
         test_keras_fit._assert_equal(result, one[name][0])
+
+
+@pytest.fixture(scope="module", params=["ab", "aa"])
+def optimizers(request):
+    """Trainings with `tf_byteps.keras.DistributedOptimizer`: in one process, and of two workers."""
+    scenarios = [test_keras_without_a_strategy.training(name) for name in _BY_OPTIMIZERS]
+    program = test_keras_without_a_strategy.PROGRAM
+    return [_run(program, scenarios, hosts, KERAS_BACKEND="jax") for hosts in (None, request.param)]
+
+
+@pytest.mark.parametrize("name", _BY_OPTIMIZERS)
+def test_workers_with_a_distributed_optimizer_are_as_one_process(optimizers, name):
+    one, two = optimizers
+    scenario = test_keras_without_a_strategy.training(name)
+    test_keras_without_a_strategy.assert_as_in_one_process(two[scenario], one[scenario][0])

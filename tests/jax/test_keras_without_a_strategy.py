@@ -16,9 +16,9 @@ from tests.jax.choosing import ENVIRONMENT
 pytest.importorskip("jax", reason="Keras on JAX needs jax")
 
 _HERE = pathlib.Path(__file__).parent
-_PROGRAM = _HERE / "distributed_programs.py"
+PROGRAM = _HERE / "distributed_programs.py"
 _ENVIRONMENT = {**ENVIRONMENT, "BYTEPS_CHECK_WEIGHTS": "error"}
-_QUICK = ["sgd", "adam", "global_clipnorm", "accumulation", "loss scale"]
+TRAININGS = ["sgd", "adam", "global_clipnorm", "accumulation", "loss scale"]
 _EXTENDED = [
     "clipnorm",
     "clipvalue",
@@ -40,17 +40,17 @@ _OTHERS += ["with_the_strategy", "left", "told_to_end"]
 pytestmark = pytest.mark.time_limit(600)
 
 
-def _training(name):
+def training(name):
     return f"training={json.dumps({'name': name})}"
 
 
 def _run(scenarios, count):
-    return workers.run(_PROGRAM, scenarios, count, **_ENVIRONMENT)
+    return workers.run(PROGRAM, scenarios, count, **_ENVIRONMENT)
 
 
 @pytest.fixture(scope="module")
 def one():
-    return _run([*map(_training, _QUICK), "plain"], 0)
+    return _run([*map(training, TRAININGS), "plain"], 0)
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +60,16 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(saved):
-    return _run([*map(_training, _QUICK), *_OTHERS, saved], 2)
+    return _run([*map(training, TRAININGS), *_OTHERS, saved], 2)
 
 
 @pytest.fixture(scope="module")
 def extended():
-    scenarios = [_training(name) for name in _EXTENDED]
+    scenarios = [training(name) for name in _EXTENDED]
     return _run(scenarios, 0), _run(scenarios, 2)
 
 
-def _assert_as_in_one_process(results, expected):
+def assert_as_in_one_process(results, expected):
     """But for the last bits; all workers have the same."""
     for key, values in expected.items():
         for result in results:
@@ -93,22 +93,22 @@ def _assert_same_bits(of_workers):
     assert all(other == first for other in others)
 
 
-@pytest.mark.parametrize("name", _QUICK)
+@pytest.mark.parametrize("name", TRAININGS)
 def test_two_workers_are_as_one_process(one, two, name):
-    _assert_as_in_one_process(two[_training(name)], one[_training(name)][0])
+    assert_as_in_one_process(two[training(name)], one[training(name)][0])
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", _EXTENDED)
 def test_further_trainings_of_two_workers_are_as_one_process(extended, name):
     alone, two = extended
-    _assert_as_in_one_process(two[_training(name)], alone[_training(name)][0])
+    assert_as_in_one_process(two[training(name)], alone[training(name)][0])
 
 
 @pytest.mark.extended
 def test_three_workers_are_as_one_process(one):
-    three = _run([_training(_WITH_THREE)], 3)
-    _assert_as_in_one_process(three[_training(_WITH_THREE)], one[_training(_WITH_THREE)][0])
+    three = _run([training(_WITH_THREE)], 3)
+    assert_as_in_one_process(three[training(_WITH_THREE)], one[training(_WITH_THREE)][0])
 
 
 def test_values(two):
@@ -210,7 +210,7 @@ def test_the_strategy_reduces_its_own(two):
 
 
 def test_asynchronous_training_is_refused():
-    group = workers.run(_PROGRAM, ["asynchronous"], 0, BYTEPS_ENABLE_ASYNC="1", **ENVIRONMENT)
+    group = workers.run(PROGRAM, ["asynchronous"], 0, BYTEPS_ENABLE_ASYNC="1", **ENVIRONMENT)
     (error,) = group["asynchronous"]
     assert error.startswith("BytePSError: BYTEPS_ENABLE_ASYNC does not work with KERAS_BACKEND=jax")
 
