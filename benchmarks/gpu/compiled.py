@@ -16,7 +16,9 @@ after the other. (Those of several models at once do not fit in a GPU's memory.)
 one more row of `byteps` (across steps with --cross-step; one for each of --compressions), with
 settings such as --with NCCL_MAX_CTAS=8. With --profile
 `byteps` trains some more steps under TensorFlow's profiler, which takes CUDA graphs apart, so that
-its times are longer. Each row is printed when it is measured, and --json names a file for all.
+its times are longer; --with XLA_FLAGS=--xla_enable_command_buffers_during_profiling=true keeps
+them. --profiles names a folder for what `python -m benchmarks.gpu.gaps` reads. Each row is printed
+when it is measured, and --json names a file for all.
 
 With --rates each GPU of all but `none` and `mirrored` is on an emulated host of its own, or so many
 as --gpus-per-host says (benchmarks/cluster.py; needs root), and BytePSStrategy has as many hosts
@@ -93,6 +95,10 @@ def _processes(strategy, options, settings, cluster):
             yield session, seen
 
 
+def _as_file_name(name):
+    return re.sub(r"\W+", "_", name)
+
+
 def _visible(gpus):
     return ",".join(map(str, gpus))
 
@@ -133,8 +139,8 @@ class _Training:
         """Waits until the step is compiled."""
         self.about = self._answer()[0]
 
-    def measure(self, steps, rounds, with_profile):
-        """A row of results."""
+    def measure(self, steps, rounds, with_profile, profiles=None):
+        """A row of results. `profiles`: a folder for what the profiler writes, or None."""
         answers = self._session.call("measure", _MEASURE_SECONDS, steps=steps, rounds=rounds)
         # A step lasts until its slowest process has done it.
         times = [max(all_of_round) for all_of_round in zip(*(a[0] for a in answers), strict=True)]
@@ -142,7 +148,8 @@ class _Training:
         row["whole_ms"] = max(a[2] for a in answers)
         row["weights_equal"] = len(set(self._session.call("weights", _MEASURE_SECONDS))) == 1
         if with_profile and self.strategy == "byteps":
-            row["profile"] = self._session.call("profile", _MEASURE_SECONDS)
+            folder = profiles and f"{profiles}/{_as_file_name(self.name)}"
+            row["profile"] = self._session.call("profile", _MEASURE_SECONDS, folder=folder)
         return row
 
     def record(self, folder=None):
@@ -235,7 +242,10 @@ def _measure(model, options, cluster):
                 if in_cluster:
                     cluster.set_rate(rate)
                     name = f"{name}, {shown_rate(rate)}"
-                row = training.measure(options.steps, options.rounds, options.profile)
+                with_profile = options.profile or options.profiles
+                row = training.measure(
+                    options.steps, options.rounds, with_profile, options.profiles
+                )
                 if training.strategy == "none":
                     alone = statistics.median(row["milliseconds"])
                 _report(name, row, alone)
@@ -243,7 +253,7 @@ def _measure(model, options, cluster):
                 if training.strategy not in _OURS:  # JAX sends bfloat16 as it likes
                     continue
                 if options.timelines:
-                    folder = pathlib.Path(options.timelines) / re.sub(r"\W+", "_", name)
+                    folder = pathlib.Path(options.timelines) / _as_file_name(name)
                     row["first_ms"] = training.record(folder)
                 elif rate:
                     row["first_ms"] = training.record()
@@ -302,6 +312,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20, help="of a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="says where a step of byteps goes")
+    parser.add_argument("--profiles", help="a folder for the profiles of --profile")
     parser.add_argument("--timelines", help="a folder for a timeline of some steps of each row")
     parser.add_argument("--cpu", action="store_true", help="no GPUs: tries the program itself")
     parser.add_argument("--json", help="where to write the rows")

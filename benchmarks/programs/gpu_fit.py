@@ -138,12 +138,13 @@ def measure(steps, rounds):
     return [seconds / steps * 1e3 for seconds in epochs.seconds], calls, whole
 
 
-def profile():
-    """What TensorFlow's profiler says of some steps, without CUDA graphs (a dict)."""
-    with tempfile.TemporaryDirectory() as folder:
-        with tf.profiler.experimental.Profile(folder):
+def profile(folder=None):
+    """What TensorFlow's profiler says of some steps (a dict). The profile stays in the folder."""
+    with tempfile.TemporaryDirectory() as temporary:
+        kept = f"{folder}/process-{os.getpid()}" if folder else temporary
+        with tf.profiler.experimental.Profile(kept):
             _fit(_PROFILED_STEPS)
-        return _read_profile(glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)[0])
+        return _read_profile(glob.glob(f"{kept}/**/*.xplane.pb", recursive=True)[0])
 
 
 def record(folder=None):
