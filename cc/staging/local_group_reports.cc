@@ -1,4 +1,5 @@
 // What has become ready, to the host's sequencer, or to be begun.
+#include <string>
 #include <utility>
 
 #include "cc/staging/local_group.h"
@@ -7,7 +8,11 @@ namespace byteps {
 namespace {
 
 // Equal for tensors that can be combined with each other.
-uint64_t Agreement(const TensorDescription& tensor) { return KeyOfName(tensor.ToString()); }
+uint64_t Agreement(const ExchangeRequest& request) {
+  const std::string rows =
+      request.has_fixed_rows ? " of " + std::to_string(request.gather_rows) + " rows" : "";
+  return KeyOfName(request.tensor.ToString() + rows);
+}
 
 }  // namespace
 
@@ -49,7 +54,7 @@ void LocalGroup::ReportTensor(LaunchReport::Kind kind, const StagedTensor& tenso
   report.part = part;
   report.part_count = tensor.part_count();
   report.rows = exchange.request.gather_rows;
-  report.agreement = Agreement(exchange.request.tensor);
+  report.agreement = Agreement(tensor.gpu);
   report.reason = reason;
   report.takes_shared = takes_shared;
   Report(std::move(report));

@@ -566,6 +566,51 @@ TEST_P(LocalGroupTest, TensorsOfOneCallAreOneCollective) {
   });
 }
 
+// Of two numbers each, which are the rank's + 1. `reported`: gets the rows of all ranks.
+template <typename AnyRank>
+std::shared_ptr<Sent> SendRows(AnyRank* mine, int32_t rank, int64_t rows, bool has_fixed_rows,
+                               std::vector<int64_t>* reported) {
+  auto sent = std::make_shared<Sent>();
+  sent->input = mine->NewValues(2 * rows);
+  sent->input->Set(std::vector<float>(2 * rows, rank + 1.0f));
+  ExchangeRequest request;
+  request.tensor = Tensor("rows", 2, ExchangeKind::kGather);
+  request.tensor.shape = {-1, 2};
+  request.input = sent->input->pointer();
+  request.gather_rows = rows;
+  request.has_fixed_rows = has_fixed_rows;
+  request.allocate_output = [=](const std::vector<int64_t>& all) -> void* {
+    *reported = all;
+    sent->output = mine->NewValues(2 * std::accumulate(all.begin(), all.end(), int64_t{0}) + 1);
+    return sent->output->pointer();
+  };
+  request.done = [sent](const Status& status) { sent->ended.set_value(status); };
+  mine->group->Enqueue(mine->stream_handle(), std::move(request));
+  return sent;
+}
+
+// What XLA compiles has memory for as many rows of each worker.
+TEST_P(DisagreementTest, AboutRowsThatAreFixed) {
+  StartJob({"a", "a", "a"});
+  if (IsSkipped()) return;
+  OnEachRank([&](Rank& mine, int32_t rank) {
+    for (const bool differ : {true, false, true, false}) {
+      std::vector<int64_t> reported;
+      const int64_t rows = differ && rank == 1 ? 3 : 2;
+      const auto sent = SendRows(&mine, rank, rows, /*has_fixed_rows=*/true, &reported);
+      const Status status = sent->Wait();
+      if (differ) {
+        EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+        const std::string own = "with " + std::to_string(rows) + " rows";
+        EXPECT_NE(status.message().find(own), std::string::npos) << status.message();
+      } else {
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        EXPECT_EQ(reported, std::vector<int64_t>(3, 2));
+      }
+    }
+  });
+}
+
 TEST_P(LocalGroupTest, OneHostGathersRowsAlsoNone) {
   StartJob({"a", "a", "a"});
   if (IsSkipped()) return;
@@ -573,23 +618,8 @@ TEST_P(LocalGroupTest, OneHostGathersRowsAlsoNone) {
     for (const std::vector<int64_t>& rows :
          {std::vector<int64_t>{3, 1, 2}, std::vector<int64_t>{0, 2, 0},
           std::vector<int64_t>{0, 0, 0}}) {
-      TensorDescription tensor = Tensor("rows", 2, ExchangeKind::kGather);
-      tensor.shape = {-1, 2};
-      auto sent = std::make_shared<Sent>();
-      sent->input = mine.NewValues(2 * rows[rank]);
-      sent->input->Set(std::vector<float>(2 * rows[rank], rank + 1.0f));
       std::vector<int64_t> reported;
-      ExchangeRequest request;
-      request.tensor = tensor;
-      request.input = sent->input->pointer();
-      request.gather_rows = rows[rank];
-      request.allocate_output = [&](const std::vector<int64_t>& all) -> void* {
-        reported = all;
-        sent->output = mine.NewValues(2 * std::accumulate(all.begin(), all.end(), int64_t{0}) + 1);
-        return sent->output->pointer();
-      };
-      request.done = [sent](const Status& status) { sent->ended.set_value(status); };
-      mine.group->Enqueue(mine.stream_handle(), std::move(request));
+      const auto sent = SendRows(&mine, rank, rows[rank], /*has_fixed_rows=*/false, &reported);
       const Status status = sent->Wait();
       ASSERT_TRUE(status.ok()) << status.ToString();
       EXPECT_EQ(reported, rows);

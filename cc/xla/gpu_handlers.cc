@@ -92,6 +92,7 @@ void SetEnd(const StreamExchangePointer& exchange, ffi::RemainingRets results,
             ExchangeRequest* request) {
   const auto mistake = std::make_shared<Status>();
   if (request->tensor.kind == ExchangeKind::kGather) {
+    request->has_fixed_rows = true;
     ffi::Result<ffi::AnyBuffer> all = *results.get<ffi::AnyBuffer>(2);
     request->allocate_output = [mistake, name = exchange->name, own_rows = request->gather_rows,
                                 all_rows = all->dimensions().front(),

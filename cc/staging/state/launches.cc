@@ -10,9 +10,13 @@ Status Launches::Next(const LaunchEntry& entry, const TensorPointer& tensor, Lau
     // What has failed may have ended here before, or not begun.
     if (tensor == nullptr) return OkStatus();
     launch->kind = Launch::Kind::kFail;
+    const ExchangeRequest& gpu = tensor->gpu;
+    const std::string rows = gpu.tensor.kind == ExchangeKind::kGather
+                                 ? ", with " + std::to_string(gpu.gather_rows) + " rows"
+                                 : "";
     launch->reason =
         Status(entry.reason.code(), tensor->Name() + ": " + entry.reason.message() +
-                                        "; here it is " + tensor->gpu.tensor.ToString());
+                                        "; here it is " + gpu.tensor.ToString() + rows);
     return OkStatus();
   }
   if (tensor == nullptr) return Internal(entry.ToString() + ": it is not ready here");

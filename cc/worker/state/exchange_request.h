@@ -43,6 +43,8 @@ struct ExchangeTerms {
 
   // If tensor.HasOwnRows, be it a gather or not: the rows of this worker.
   int64_t gather_rows = 0;
+  // Of a gather: the memory for its result has room for as many rows of each worker.
+  bool has_fixed_rows = false;
   // kRowSum: the bytes of those rows with their indices (base/coded_rows.h).
   uint64_t coded_bytes = 0;
   // kAllToAll: how many of them go to each worker, by rank.
