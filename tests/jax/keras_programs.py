@@ -95,6 +95,25 @@ def inputs():
     return {**facts(model), "history": history, "prediction": model.predict(dataset, verbose=0)}
 
 
+def batches_of_datasets():
+    """Whether two batches of a dataset that are one tensor share memory, and may be written to; and
+    the type of batches that are sparse."""
+    import tensorflow as tf
+    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+
+    from tf_byteps.strategy.jax import batches
+
+    x = np.arange(12.0).reshape(4, 3)
+    dense = tf.data.Dataset.from_tensors({"x": x, "y": (x > 1, np.int32([1, 2, 3, 4]))}).repeat(2)
+    first, second = batches._batches_of(TFDatasetAdapter(dense))
+    arrays = [first["x"], *first["y"]]
+    np.testing.assert_array_equal(arrays[0], x)
+    shared = list(map(np.shares_memory, arrays, [second["x"], *second["y"]]))
+    sparse = TFDatasetAdapter(tf.data.Dataset.from_tensors(tf.sparse.from_dense(x)))
+    (of_sparse,) = batches._batches_of(sparse)
+    return shared, [array.flags.writeable for array in arrays], type(of_sparse).__name__
+
+
 def losses():
     """Losses that are no means over rows."""
     x, y = data()

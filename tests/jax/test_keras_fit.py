@@ -20,7 +20,7 @@ _EQUAL += [_STEPS, "own_optimizers", "generators", "at_once"]
 _EQUAL_WITH_THREE = ["arrays", "losses", "by_hand"]
 _OTHERS = ["normalization", "dropout", "stopping", "compression", "refusals", "left"]
 _OTHERS += ["left_outside_fit", "random_states", "exchanged", "lengths"]
-_OTHERS += ["compiled_at_once"]
+_OTHERS += ["compiled_at_once", "batches_of_datasets"]
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(600)
@@ -98,6 +98,13 @@ def test_a_step_sends_its_gradients_once(two):
 def test_steps_that_run_at_once_compile_nothing_again(two):
     for first, second in two["compiled_at_once"]:
         assert first and not second
+
+
+def test_batches_of_datasets_are_not_copied(two):
+    for shared, writeable, of_sparse in two["batches_of_datasets"]:
+        assert shared == [True] * 3
+        assert writeable == [False] * 3
+        assert of_sparse == "BCOO"  # as Keras has it
 
 
 def test_moving_statistics_are_the_same_on_all_workers(two):

@@ -72,9 +72,31 @@ def last_rows(model: Any) -> int | None:
 
 def get_iterator(original: Callable[..., Any], self: Any) -> Any:
     """`JAXEpochIterator._get_iterator`."""
-    if not getattr(_local, "cuts", False) or runtime.size() == 1:
+    if not getattr(_local, "cuts", False):
         return original(self)
+    if runtime.size() == 1:
+        return _ahead(self, _batches_of(self.data_adapter))
     return _Pieces(self)
+
+
+def _ahead(epoch_iterator: Any, batches: Iterable[Any]) -> Iterable[Any]:
+    """Batches that come to a GPU one step early, as Keras has them."""
+    if jax.default_backend() == "cpu":
+        return batches
+    return epoch_iterator._one_batch_ahead_iterator(batches)
+
+
+def _batches_of(adapter: Any) -> Iterable[Any]:
+    """The batches of an input, which nobody may write to.
+
+    Keras copies those of a `tf.data.Dataset`. With images that takes as long as the step of a GPU:
+    14 ms for 77 MB, in pages that the process has already.
+    """
+    dataset = getattr(adapter, "_dataset", None)
+    if not hasattr(dataset, "as_numpy_iterator"):
+        return adapter.get_jax_iterator()
+    kinds = {type(spec).__name__ for spec in tree.flatten(dataset.element_spec)}
+    return dataset.as_numpy_iterator() if kinds == {"TensorSpec"} else adapter.get_jax_iterator()
 
 
 class _Pieces:
@@ -84,10 +106,8 @@ class _Pieces:
         self._rows: collections.deque[Rows] = collections.deque()
         adapter = epoch_iterator.data_adapter
         lengths = {"batches": _count(adapter), "steps": epoch_iterator.steps_per_epoch}
-        pieces = self._cut(adapter.get_jax_iterator(), lengths)
-        if jax.default_backend() != "cpu":  # as Keras does
-            pieces = epoch_iterator._one_batch_ahead_iterator(pieces)
-        self._pieces = iter(pieces)
+        pieces = self._cut(_batches_of(adapter), lengths)
+        self._pieces = iter(_ahead(epoch_iterator, pieces))
 
     def __iter__(self) -> Iterator[Any]:
         return self
