@@ -18,16 +18,15 @@ from tf_byteps.keras.distributed import innermost
 from tf_byteps.keras.framework import current
 from tf_byteps.keras.leaving import LeaveOnSignal
 from tf_byteps.keras.stand_ins import on_tensorflow
+from tf_byteps.keras.telemetry import Telemetry
 from tf_byteps.types import Variable
 
 if TYPE_CHECKING:
     from tf_byteps.exchange.gradient_arguments import GradientArguments
     from tf_byteps.keras.checkpoint import TrainingCheckpoint
     from tf_byteps.keras.residuals import BackupResiduals
-    from tf_byteps.keras.telemetry import Telemetry
 else:
     BackupResiduals = on_tensorflow("callbacks.BackupResiduals", "tf_byteps.keras.residuals")
-    Telemetry = on_tensorflow("callbacks.Telemetry", "tf_byteps.keras.telemetry")
     TrainingCheckpoint = on_tensorflow("callbacks.TrainingCheckpoint", "tf_byteps.keras.checkpoint")
 
 __all__ = [

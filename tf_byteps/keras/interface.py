@@ -16,6 +16,28 @@ from tf_byteps.keras.distributed import Classes, DistributedBase
 from tf_byteps.types import TensorLike, Variable
 
 
+class ScalarWriter:
+    """Writes scalars to an event file of TensorBoard's."""
+
+    def write(self, name: str, value: float, position: int) -> None:
+        """Adds a point.
+
+        Args:
+            name: the scalar's.
+            value: of the scalar.
+            position: on the axis, such as a number of steps.
+        """
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """What was written is in the file when this returns."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends the file."""
+        raise NotImplementedError
+
+
 class Framework:
     """A framework, with its exchanges and its parts of a training.
 
@@ -24,12 +46,14 @@ class Framework:
         trainer: the class of Keras whose `fit` trains.
         reduction: takes the arguments of `GradientArguments`, and reduces gradients.
         otherwise: what there is for a loop without a Keras optimizer, for an error.
+        counts_input: whether the engine's counters have samples, and the waits for them.
     """
 
     classes: Classes
     trainer: type
     reduction: type[GradientArguments]
     otherwise: str
+    counts_input: bool
 
     def push_pull(
         self,
@@ -101,6 +125,18 @@ class Framework:
         Args:
             optimizers: of the model, those that are distributed.
             original: Keras's `fit`, which takes what follows.
+        """
+        raise NotImplementedError
+
+    def scalar_writer(self, directory: str) -> ScalarWriter:
+        """Makes a writer of a new event file.
+
+        Args:
+            directory: of the file; is made, too.
+
+        Raises:
+            OSError: it cannot be made.
+            ImportError: a package is not installed.
         """
         raise NotImplementedError
 

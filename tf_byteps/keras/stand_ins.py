@@ -15,7 +15,6 @@ _INSTEAD = {
     "layers": "use keras.layers.Embedding, a whole copy of which each worker holds",
     "optimizers": "use Keras's own: gradients of embeddings are dense there",
     "callbacks.BackupResiduals": "leave it out; residuals begin anew when a job starts again",
-    "callbacks.Telemetry": "bpstop and the metrics of docs/metrics.md show what steps cost",
     "callbacks.TrainingCheckpoint": "use keras.callbacks.BackupAndRestore",
 }
 

@@ -5,18 +5,20 @@ import time
 import warnings
 
 import keras
-import tensorflow as tf
 
 from tf_byteps import _engine, runtime, step_counters
+from tf_byteps.keras.framework import current
+from tf_byteps.keras.interface import ScalarWriter
 from tf_byteps.types import Logs
 
 _EXPOSED = "exposed_communication_seconds_per_step"
+_INPUT = "input_wait_seconds_per_step"
 # The engine's own, which begin with the second step.
 _STEPS = ("steps", "unmeasured_steps", "step_seconds", "samples")
 _COUNTED = {  # the scalar's name, and the engine's for the counter
     "exchanging_seconds_per_step": "exchanging_seconds",
     _EXPOSED: "exposed_seconds",
-    "input_wait_seconds_per_step": "input_seconds",
+    _INPUT: "input_seconds",
     "pushed_bytes_per_step": "pushed_bytes",
     "pulled_bytes_per_step": "received_bytes",
 }
@@ -31,15 +33,17 @@ class Telemetry(keras.callbacks.Callback):
     `tf_byteps/epoch/`: `seconds_per_step`, `exchanging_seconds_per_step` (with at least one
     exchange in flight, hidden behind computation or not), `exposed_communication_seconds_per_step`
     (in which the step only waited for sums; not with `cross_step=True`, where that is not known),
-    `input_wait_seconds_per_step` (until a batch of `tf.data` was there), `samples_per_second` (this
-    worker's), `pushed_bytes_per_step` and `pulled_bytes_per_step`. `arrival_lag_seconds` is the
-    largest of `tf_byteps.arrival_lags`, and `last_worker` the rank that has it.
+    `input_wait_seconds_per_step` (until a batch of `tf.data` was there) and `samples_per_second`
+    (this worker's), both on TensorFlow only, `pushed_bytes_per_step` and `pulled_bytes_per_step`.
+    `arrival_lag_seconds` is the largest of `tf_byteps.arrival_lags`, and `last_worker` the rank
+    that has it.
     With local steps: `outer_rounds` and `steps_since_outer_round` so far, `saved_bytes_per_step`
     and `weight_divergence` (worker 0's in the last round). In asynchronous training: `staleness`,
     the mean of worker 0's steps.
-    The first point has the time in which TensorFlow traced the step. With one worker nothing is
-    exchanged, and only the time is written. Steps are counted on from one `fit` to the next. If the
-    files cannot be written, there is a warning, and training goes on without them.
+    The first point has the time in which the step was traced. With one worker nothing is exchanged,
+    and only the time is written. Steps are counted on from one `fit` to the next. If the files
+    cannot be written, there is a warning, and training goes on without them. Keras on JAX needs the
+    package `tensorboard` for them.
 
     Args:
         log_dir: the directory of the event files; "telemetry" is made in it.
@@ -61,7 +65,7 @@ class Telemetry(keras.callbacks.Callback):
             )
         self._directory = os.path.join(log_dir, "telemetry")
         self._every = every_steps
-        self._writer = None
+        self._writer: ScalarWriter | None = None
         self._steps = self._epochs = 0
         self._epoch_steps = 0
         self._epoch_began = self._point_began = (0, {})
@@ -71,13 +75,12 @@ class Telemetry(keras.callbacks.Callback):
         if runtime.rank() != 0:
             return
         try:
-            self._writer = tf.summary.create_file_writer(self._directory)
-            self._writer.init()
-        except (OSError, tf.errors.OpError) as error:
-            self._writer = None
+            self._writer = current().scalar_writer(self._directory)
+        except (OSError, ImportError) as error:
+            cure = "" if isinstance(error, ImportError) else "; choose another log_dir"
             warnings.warn(
                 f"Telemetry writes nothing to {self._directory}: {error}. Training goes on without "
-                "it; choose another log_dir",
+                f"it{cure}",
                 stacklevel=2,
             )
 
@@ -114,19 +117,20 @@ class Telemetry(keras.callbacks.Callback):
         first, before = began
         now = _now()
         steps = self._epoch_steps - first
-        with self._writer.as_default(step=position):
-            written = (before.keys() & now.keys()) - {*_STEPS, *_OUTER}
-            counted, unmeasured, seconds, samples = (
-                now.get(key, 0) - before.get(key, 0) for key in _STEPS
-            )
-            if not counted or unmeasured:
-                written -= {_EXPOSED}  # it is not known
-            scalars = {name: (now[name] - before[name]) / steps for name in written} | _lag()
-            scalars |= _outer(before, now, steps)
-            if samples and seconds:
-                scalars["samples_per_second"] = samples / seconds
-            for name, value in scalars.items():
-                tf.summary.scalar(f"tf_byteps/{kind}/{name}", value)
+        written = (before.keys() & now.keys()) - {*_STEPS, *_OUTER}
+        counted, unmeasured, seconds, samples = (
+            now.get(key, 0) - before.get(key, 0) for key in _STEPS
+        )
+        if not counted or unmeasured:
+            written -= {_EXPOSED}  # it is not known
+        if not current().counts_input:
+            written -= {_INPUT}
+        scalars = {name: (now[name] - before[name]) / steps for name in written} | _lag()
+        scalars |= _outer(before, now, steps)
+        if samples and seconds:
+            scalars["samples_per_second"] = samples / seconds
+        for name, value in scalars.items():
+            self._writer.write(f"tf_byteps/{kind}/{name}", value, position)
         return self._epoch_steps, now
 
 

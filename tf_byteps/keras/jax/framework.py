@@ -19,10 +19,11 @@ from tf_byteps.gradients import accumulating
 from tf_byteps.jax import collectives, dtypes
 from tf_byteps.keras import first_step
 from tf_byteps.keras.distributed import DistributedBase
-from tf_byteps.keras.interface import Framework
+from tf_byteps.keras.interface import Framework, ScalarWriter
 from tf_byteps.keras.jax import training
 from tf_byteps.keras.jax.optimizer import Distributed, DistributedLossScale
 from tf_byteps.keras.jax.reduction import GradientReduction
+from tf_byteps.keras.jax.scalars import Scalars
 from tf_byteps.private.keras_jax import JAXTrainer
 from tf_byteps.strategy.jax import failures, initial_values, scopes
 from tf_byteps.types import TensorLike, Variable
@@ -36,6 +37,7 @@ class Jax(Framework):
     trainer = JAXTrainer
     reduction = GradientReduction
     otherwise = "in a loop of your own, tf_byteps.jax.push_pull_tree averages gradients"
+    counts_input = False
 
     def push_pull(
         self,
@@ -128,6 +130,9 @@ class Jax(Framework):
         **kwargs: object,
     ) -> Any:
         return training.fit(optimizers, original, model, *args, **kwargs)
+
+    def scalar_writer(self, directory: str) -> ScalarWriter:
+        return Scalars(directory)
 
     def install(self) -> None:
         wrap_all(training.changes())

@@ -15,8 +15,9 @@ from tf_byteps.exchange.reduce_op import ReduceOp
 from tf_byteps.gradients import accumulators
 from tf_byteps.keras import asynchronous, first_step
 from tf_byteps.keras.distributed import DistributedBase
-from tf_byteps.keras.interface import Framework
+from tf_byteps.keras.interface import Framework, ScalarWriter
 from tf_byteps.keras.tensorflow.optimizer import Distributed, DistributedLossScale, fingerprints
+from tf_byteps.keras.tensorflow.scalars import Scalars
 from tf_byteps.ops import input_waits
 from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.training import failures, scattering
@@ -32,6 +33,7 @@ class TensorFlow(Framework):
     trainer = TensorFlowTrainer
     reduction = GradientReduction
     otherwise = "in a training loop of your own, DistributedGradientTape works with any optimizer"
+    counts_input = True
 
     def push_pull(
         self,
@@ -123,6 +125,9 @@ class TensorFlow(Framework):
             model.train_function = None  # is traced anew
         with failures.shortened_errors():
             return original(model, *args, **kwargs)
+
+    def scalar_writer(self, directory: str) -> ScalarWriter:
+        return Scalars(directory)
 
     def install(self) -> None:
         input_waits.leave_out(TensorFlowTrainer, "evaluate", "predict")
