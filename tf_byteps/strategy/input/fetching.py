@@ -7,7 +7,7 @@ share them.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import tensorflow as tf
@@ -106,8 +106,7 @@ def _functions(
 
     def next_element(name: tf.Tensor) -> Any:
         iterator = gen_dataset_ops.iterator_from_string_handle_v2(name, **structure)
-        element = gen_dataset_ops.iterator_get_next(iterator, **structure)
-        return [_as(_on_way(each.dtype), each) for each in element]
+        return gen_dataset_ops.iterator_get_next(iterator, **structure)
 
     def end(name: tf.Tensor) -> tf.Tensor:
         iterator = gen_dataset_ops.iterator_from_string_handle_v2(name, **structure)
@@ -119,38 +118,22 @@ def _functions(
         return _Functions(
             _on_host(begin, tf.TensorSpec([], tf.variant), [tf.string]),
             # Without the attribute, integers would be in the host's memory.
-            _on_host(next_element, _STRING, types, experimental_ints_on_device=True),
+            _on_host(next_element, _STRING, list(types), experimental_ints_on_device=True),
             _on_host(end, _STRING, [tf.int64]),
         )
-
-
-def _on_way(dtype: tf.DType) -> tf.DType:
-    """The type as which TensorFlow copies elements between host and device.
-
-    It takes int32 for numbers that the host computes with, such as shapes. The call of a function
-    on another device would bring them back to the host, behind the step that the GPU is at, and
-    then to the GPU again.
-    """
-    return tf.float32 if dtype == tf.int32 else dtype
-
-
-def _as(dtype: tf.DType, tensor: tf.Tensor) -> tf.Tensor:
-    return tensor if tensor.dtype == dtype else tf.bitcast(tensor, dtype)
 
 
 def _on_host(
     function: Callable[[tf.Tensor], Any],
     argument: tf.TensorSpec,
-    results: Sequence[tf.DType],
+    results: list[tf.DType],
     **attributes: bool,
 ) -> Any:
     """A traced function for a device, which has the host call another."""
     traced = tf.function(function, autograph=False).get_concrete_function(argument)
-    sent = list(map(_on_way, results))
 
     def call(value: tf.Tensor, host: tf.Tensor) -> Any:
-        received = gen_functional_ops.remote_call(target=host, args=[value], Tout=sent, f=traced)
-        return [_as(dtype, each) for dtype, each in zip(results, received, strict=True)]
+        return gen_functional_ops.remote_call(target=host, args=[value], Tout=results, f=traced)
 
     on_device = tf.function(call, autograph=False, experimental_attributes=attributes)
     return on_device.get_concrete_function(argument, _STRING)
