@@ -42,6 +42,13 @@ from tf_byteps.exchange.objects import (
     allgather_object as allgather_object,
     broadcast_object as broadcast_object,
 )
+from tf_byteps.exchange.process_sets import (
+    ProcessSet as ProcessSet,
+    add_process_set as add_process_set,
+    global_process_set as global_process_set,
+    init as init,
+    remove_process_set as remove_process_set,
+)
 from tf_byteps.exchange.reduce_op import (
     Average as Average,
     Max as Max,
@@ -53,14 +60,9 @@ from tf_byteps.exchange.reduce_op import (
 from tf_byteps.exchange.unsupported import (
     Adasum as Adasum,
     BroadcastGlobalVariablesHook as BroadcastGlobalVariablesHook,
-    ProcessSet as ProcessSet,
     SyncBatchNormalization as SyncBatchNormalization,
-    add_process_set as add_process_set,
     broadcast_object_fn as broadcast_object_fn,
-    global_process_set as global_process_set,
     join as join,
-    process_set_included_op as process_set_included_op,
-    remove_process_set as remove_process_set,
 )
 from tf_byteps.keras import (
     DistributedOptimizer as DistributedOptimizer,
@@ -80,7 +82,6 @@ from tf_byteps.runtime import (
     arrival_lags as arrival_lags,
     cross_rank as cross_rank,
     cross_size as cross_size,
-    init as init,
     is_homogeneous as is_homogeneous,
     is_initialized as is_initialized,
     local_rank as local_rank,
@@ -105,6 +106,7 @@ from tf_byteps.training.collectives import (
 from tf_byteps.training.runtime_ops import (
     local_rank_op as local_rank_op,
     local_size_op as local_size_op,
+    process_set_included_op as process_set_included_op,
     rank_op as rank_op,
     size_op as size_op,
 )

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "cc/base/members.h"
+
 namespace byteps {
 namespace {
 
@@ -95,6 +97,7 @@ Status TensorDescription::Validate(int32_t num_workers) const {
                            "backup_workers counts workers, but the GPUs of a host contribute "
                            "together: set it to 0, or give each host one worker");
   }
+  BYTEPS_RETURN_IF_ERROR(ValidateMembers(num_workers));
   if (kind != ExchangeKind::kStore && staleness != kUnboundedStaleness)
     return InvalidArgument(who + "only a store has a staleness; got " + ToString());
   if (kind == ExchangeKind::kStore) BYTEPS_RETURN_IF_ERROR(ValidateStore());
@@ -106,6 +109,26 @@ Status TensorDescription::Validate(int32_t num_workers) const {
                            ": exchange it without compression, or cast it");
   }
   return OkStatus();
+}
+
+Status TensorDescription::ValidateMembers(int32_t num_workers) const {
+  const std::string who = "tensor \"" + name + "\": ";
+  const Status checked = Members::Check(name, num_workers);
+  if (!checked.ok()) return Status(checked.code(), who + checked.message());
+  const Members members = Members::Of(name);
+  if (members.are_all()) return OkStatus();
+  if (kind == ExchangeKind::kBroadcast && !members.Contain(root_rank)) {
+    return InvalidArgument(who + "root_rank " + std::to_string(root_rank) +
+                           " is not in the process set");
+  }
+  if (kind == ExchangeKind::kStore || backup_workers > 0 || grace_ms != kNoGrace) {
+    return InvalidArgument(who + "the rounds of a process set wait for all of its workers; got " +
+                           ToString());
+  }
+  if (!per_host) return OkStatus();
+  return InvalidArgument(who +
+                         "the GPUs of a host contribute together, and a process set may have some "
+                         "of them only: exchange it from the CPU");
 }
 
 Status TensorDescription::ValidateStore() const {

@@ -46,7 +46,7 @@ const char* ExchangeKindName(ExchangeKind kind);
 bool ParseExchangeKind(const std::string& name, ExchangeKind* kind);
 
 struct TensorDescription {
-  std::string name;
+  std::string name;  // says, too, which workers take part (base/members.h)
   DType dtype = DType::kFloat32;
   // If HasOwnRows the first dimension is each worker's own and is declared as -1.
   std::vector<int64_t> shape;
@@ -87,8 +87,8 @@ struct TensorDescription {
 
   // Refuses more than kMaxTensorBytes, an average of integers, a negative dimension, an empty or
   // overlong name, a bad root, backup workers of a minimum or a broadcast, a store of 16-bit floats
-  // or of hosts, a codec for what it is not made for. Whether the codec is known is
-  // codec/part_forms.h's to say.
+  // or of hosts, members that the job has not or for which the exchange is not made, a codec for
+  // what it is not made for. Whether the codec is known is codec/part_forms.h's to say.
   Status Validate(int32_t num_workers) const;
 
   // "float32[3,4] sum", as error messages show it.
@@ -102,6 +102,7 @@ struct TensorDescription {
   bool SameExchangeAs(const TensorDescription& other) const;
 
  private:
+  Status ValidateMembers(int32_t num_workers) const;
   Status ValidateStore() const;
 };
 

@@ -1,6 +1,7 @@
 // Each worker's rows, split among the workers: a contribution is num_workers int64, how many of its
-// rows go to each, then the rows in the order of those ranks. Each worker gets what all have for it
-// (server/rows_result.h). Each row goes up once and down once, whatever the number of workers.
+// rows go to each that takes part, then the rows in the order of those ranks. Each worker gets what
+// all have for it (server/rows_result.h). Each row goes up once and down once, whatever the number
+// of workers.
 //
 // A round of n workers costs the last contribution n * n steps and as many counts in the replies:
 // that is how many splits there are.
@@ -18,21 +19,24 @@ namespace {
 
 class AllToAll : public Aggregation {
  public:
-  AllToAll(const TensorDescription& tensor, int32_t num_workers, const AggregationMemory& memory)
+  AllToAll(const TensorDescription& tensor, const Participants& participants,
+           const AggregationMemory& memory)
       : element_size_(DTypeSize(tensor.dtype)),
         row_bytes_(tensor.ByteCount()),
+        members_(participants.members),
         held_(memory.held),
-        contributions_(num_workers) {}
+        contributions_(participants.num_workers) {}
 
   Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
-    contributions_[worker].rows = static_cast<int64_t>(payload.rows);
-    return NewWholeSink(payload.bytes, held_, &contributions_[worker].payload, sink);
+    Contribution& contribution = contributions_[members_.PlaceOf(worker)];
+    contribution.rows = static_cast<int64_t>(payload.rows);
+    return NewWholeSink(payload.bytes, held_, &contribution.payload, sink);
   }
 
   // The number of bytes has been checked; what the splits say of them is known only now.
   Status End(int32_t worker) override {
-    const Contribution& contribution = contributions_[worker];
+    const Contribution& contribution = contributions_[members_.PlaceOf(worker)];
     int64_t rest = contribution.rows;
     for (const int64_t rows : SplitsOf(contribution)) {
       if (rows < 0 || rows > rest) return BadSplits(contribution);
@@ -57,9 +61,12 @@ class AllToAll : public Aggregation {
         next += bytes;
       }
     }
-    auto results = std::make_shared<std::vector<AggregationResult>>(workers);
-    for (size_t to = 0; to < workers; ++to)
-      BYTEPS_RETURN_IF_ERROR(MakeRowsResult(received[to], element_size_, held_, &(*results)[to]));
+    auto results =
+        std::make_shared<std::vector<AggregationResult>>(members_.RankAt(workers - 1) + 1);
+    for (size_t to = 0; to < workers; ++to) {
+      AggregationResult* const its = &(*results)[members_.RankAt(to)];
+      BYTEPS_RETURN_IF_ERROR(MakeRowsResult(received[to], element_size_, held_, its));
+    }
     result->by_rank = std::move(results);
     Reset();
     return OkStatus();
@@ -86,8 +93,9 @@ class AllToAll : public Aggregation {
 
   const size_t element_size_;
   const uint64_t row_bytes_;
+  const Members members_;
   const HeldBytes held_;
-  std::vector<Contribution> contributions_;  // by rank
+  std::vector<Contribution> contributions_;  // by place among them
 };
 
 }  // namespace
@@ -95,7 +103,7 @@ class AllToAll : public Aggregation {
 std::unique_ptr<Aggregation> NewAllToAll(const TensorDescription& tensor,
                                          const Participants& participants,
                                          const AggregationMemory& memory) {
-  return std::make_unique<AllToAll>(tensor, participants.num_workers, memory);
+  return std::make_unique<AllToAll>(tensor, participants, memory);
 }
 
 }  // namespace byteps

@@ -11,8 +11,12 @@ namespace {
 
 class Gather : public Aggregation {
  public:
-  Gather(const TensorDescription& tensor, int32_t num_workers, const AggregationMemory& memory)
-      : element_size_(DTypeSize(tensor.dtype)), held_(memory.held), rows_(num_workers) {}
+  Gather(const TensorDescription& tensor, const Participants& participants,
+         const AggregationMemory& memory)
+      : element_size_(DTypeSize(tensor.dtype)),
+        members_(participants.members),
+        held_(memory.held),
+        rows_(participants.num_workers) {}
 
   // Where a contribution goes in the result is known only when all are there: each waits in a
   // buffer of its own.
@@ -21,7 +25,8 @@ class Gather : public Aggregation {
     std::unique_ptr<Buffer> made;
     BYTEPS_RETURN_IF_ERROR(Buffer::New(payload.bytes, held_, &made));
     const std::shared_ptr<Buffer> buffer = std::move(made);
-    rows_[worker] = {static_cast<int64_t>(payload.rows), buffer->data(), payload.bytes, buffer};
+    rows_[members_.PlaceOf(worker)] = {static_cast<int64_t>(payload.rows), buffer->data(),
+                                       payload.bytes, buffer};
     if (payload.bytes > 0) *sink = std::make_shared<WholeSink>(buffer);
     return OkStatus();
   }
@@ -40,8 +45,9 @@ class Gather : public Aggregation {
 
  private:
   const size_t element_size_;
+  const Members members_;
   const HeldBytes held_;
-  std::vector<RowsOfWorker> rows_;  // by rank
+  std::vector<RowsOfWorker> rows_;  // by place among them
 };
 
 }  // namespace
@@ -49,7 +55,7 @@ class Gather : public Aggregation {
 std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor,
                                        const Participants& participants,
                                        const AggregationMemory& memory) {
-  return std::make_unique<Gather>(tensor, participants.num_workers, memory);
+  return std::make_unique<Gather>(tensor, participants, memory);
 }
 
 }  // namespace byteps

@@ -20,6 +20,7 @@ class Reduction : public Aggregation {
   Reduction(const TensorDescription& tensor, uint64_t element_count,
             const Participants& participants, const AggregationMemory& memory)
       : contributions_(participants.contributions),
+        members_(participants.members),
         order_(participants.order),
         held_(memory.held),
         sum_(tensor, element_count, tensor.average ? participants.num_workers : 1,
@@ -40,12 +41,11 @@ class Reduction : public Aggregation {
 
   Status End(int32_t worker) override {
     if (workers_.empty()) return OkStatus();
-    const std::shared_ptr<Buffer>& waiting = workers_[worker].waiting;
+    const std::shared_ptr<Buffer>& waiting = Of(worker).waiting;
     if (waiting != nullptr) BYTEPS_RETURN_IF_ERROR(sum_.CheckContribution(waiting->data()));
-    workers_[worker].arrived = true;
+    Of(worker).arrived = true;
     if (order_.empty()) AddWaiting(worker);
-    for (; next_ < order_.size() && workers_[order_[next_]].arrived; ++next_)
-      AddWaiting(order_[next_]);
+    for (; next_ < order_.size() && Of(order_[next_]).arrived; ++next_) AddWaiting(order_[next_]);
     return OkStatus();
   }
 
@@ -73,23 +73,26 @@ class Reduction : public Aggregation {
   Status BeginWaiting(int32_t worker, const BlockCodec* form, std::shared_ptr<PayloadSink>* sink) {
     std::unique_ptr<Buffer> buffer;
     BYTEPS_RETURN_IF_ERROR(Buffer::New(sum_.contribution_bytes(), held_, &buffer));
-    workers_[worker].waiting = std::move(buffer);
-    workers_[worker].form = form;
-    *sink = std::make_shared<WholeSink>(workers_[worker].waiting);
+    Of(worker).waiting = std::move(buffer);
+    Of(worker).form = form;
+    *sink = std::make_shared<WholeSink>(Of(worker).waiting);
     return OkStatus();
   }
 
   void AddWaiting(int32_t worker) {
-    const std::shared_ptr<Buffer> waiting = std::move(workers_[worker].waiting);
-    if (waiting != nullptr) sum_.sum()->ContributeAll(waiting->data(), workers_[worker].form);
+    const std::shared_ptr<Buffer> waiting = std::move(Of(worker).waiting);
+    if (waiting != nullptr) sum_.sum()->ContributeAll(waiting->data(), Of(worker).form);
   }
 
+  Contribution& Of(int32_t worker) { return workers_[members_.PlaceOf(worker)]; }
+
   const int32_t contributions_;
+  const Members members_;
   const std::vector<int32_t> order_;  // empty: in the order of arrival
   size_t next_ = 0;                   // whose turn it is
   const HeldBytes held_;
   RoundSum sum_;
-  std::vector<Contribution> workers_;  // of the running round; empty: nobody waits
+  std::vector<Contribution> workers_;  // by place, of the running round; empty: nobody waits
 };
 
 }  // namespace

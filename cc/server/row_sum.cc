@@ -22,22 +22,25 @@ namespace {
 
 class RowSum : public Aggregation {
  public:
-  RowSum(const TensorDescription& tensor, int32_t num_workers, const AggregationMemory& memory)
+  RowSum(const TensorDescription& tensor, const Participants& participants,
+         const AggregationMemory& memory)
       : dtype_(tensor.dtype),
         width_(tensor.ElementCount()),
         row_bytes_(tensor.ByteCount()),
-        divisor_(tensor.average ? num_workers : 1),
+        divisor_(tensor.average ? participants.num_workers : 1),
+        members_(participants.members),
         held_(memory.held),
-        contributions_(num_workers) {}
+        contributions_(participants.num_workers) {}
 
   Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
-    return NewWholeSink(payload.bytes, held_, &contributions_[worker].payload, sink);
+    return NewWholeSink(payload.bytes, held_, &contributions_[members_.PlaceOf(worker)].payload,
+                        sink);
   }
 
   // The header has said how many bytes there are; what the indices are is known only now.
   Status End(int32_t worker) override {
-    Contribution& contribution = contributions_[worker];
+    Contribution& contribution = contributions_[members_.PlaceOf(worker)];
     Buffer& payload = *contribution.payload;
     BYTEPS_RETURN_IF_ERROR(DecodeRowIndices(payload.data(), payload.bytes(), row_bytes_,
                                             &contribution.indices, &contribution.head_bytes));
@@ -139,9 +142,10 @@ class RowSum : public Aggregation {
   const uint64_t width_;
   const uint64_t row_bytes_;
   const int32_t divisor_;
+  const Members members_;
   const HeldBytes held_;
-  std::vector<Contribution> contributions_;  // by rank
-  size_t added_ = 0;                         // ranks whose contributions are in the sums
+  std::vector<Contribution> contributions_;  // by place among them
+  size_t added_ = 0;                         // those of so many places are in the sums
   RowSlots slots_;
   std::vector<uint8_t*> sums_;  // by slot; of AccumulatorDType
   std::vector<std::unique_ptr<Buffer>> wide_rows_;
@@ -152,7 +156,7 @@ class RowSum : public Aggregation {
 std::unique_ptr<Aggregation> NewRowSum(const TensorDescription& tensor,
                                        const Participants& participants,
                                        const AggregationMemory& memory) {
-  return std::make_unique<RowSum>(tensor, participants.num_workers, memory);
+  return std::make_unique<RowSum>(tensor, participants, memory);
 }
 
 }  // namespace byteps

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cc/base/coded_rows.h"
+#include "cc/base/members.h"
 #include "cc/codec/part_forms.h"
 #include "cc/server/part_rounds.h"
 #include "cc/server/part_store.h"
@@ -12,8 +13,10 @@
 namespace byteps {
 namespace {
 
-// Of one number of rows for each worker.
-uint64_t RowCountsBytes(const HostMap& hosts) { return hosts.num_workers() * sizeof(int64_t); }
+// Of one number of rows for each worker that takes part.
+uint64_t RowCountsBytes(const TensorDescription& tensor, const HostMap& hosts) {
+  return Members::Of(tensor.name).Count(hosts.num_workers()) * sizeof(int64_t);
+}
 
 // Whether a frame can be a contribution to a sum of rows, or its result. How long the indices are,
 // only they say.
@@ -132,6 +135,8 @@ bool ServedTensor::IsFirstPart(uint32_t part) const {
 
 Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts) {
   const TensorDescription& tensor = entry.tensor;
+  if (!Members::Of(tensor.name).Contain(header.worker))
+    return InvalidArgument(", of whose process set it is no member");
   if (tensor.per_host) {
     const int32_t owner = hosts.OwnerOn(hosts.HostOf(header.worker), entry.key, header.part);
     if (owner != header.worker) {
@@ -169,7 +174,7 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
                              " with their indices");
     }
     // The splits come first.
-    if (tensor.kind == ExchangeKind::kAllToAll) expected_bytes += RowCountsBytes(hosts);
+    if (tensor.kind == ExchangeKind::kAllToAll) expected_bytes += RowCountsBytes(tensor, hosts);
   } else if (header.element_count != elements) {
     return InvalidArgument(" with " + count() + " elements; the part has " +
                            std::to_string(elements));
@@ -205,7 +210,7 @@ Status CheckResult(const TableEntry& entry, const FrameHeader& header, const Hos
         header.element_count == rows * row && CanBeOfRowSum(entry.tensor, header, rows))
       return OkStatus();
   }
-  const uint64_t head_bytes = has_own_rows ? RowCountsBytes(hosts) : 0;
+  const uint64_t head_bytes = has_own_rows ? RowCountsBytes(entry.tensor, hosts) : 0;
   // Also of a compressed tensor: the worker has the elements only.
   const bool fits =
       entry.tensor.kind != ExchangeKind::kRowSum && header.codec == CodecId::kRaw &&

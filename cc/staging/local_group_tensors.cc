@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "cc/base/members.h"
 #include "cc/staging/local_group_transaction.h"
 
 namespace byteps {
@@ -38,6 +39,12 @@ TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceRequest reque
   if (status.ok() && !CanExchange(request.request.tensor)) {
     status = InvalidArgument("tensor \"" + request.request.tensor.name +
                              "\": the GPUs of several hosts do not gather rows");
+  }
+  if (status.ok() && place_.shares_host && !Members::Of(request.request.tensor.name).are_all()) {
+    status = InvalidArgument("tensor \"" + request.request.tensor.name +
+                             "\": GPUs that share a host reduce together, and a process set may "
+                             "have some of them only: exchange it outside of what XLA compiles, "
+                             "which goes through host memory");
   }
   if (!status.ok()) {
     request.request.done(status);

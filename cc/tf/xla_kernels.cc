@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/members.h"
 #include "cc/engine/engine.h"
 #include "cc/tf/call_config.h"
 #include "cc/xla/compiled_call.h"
@@ -161,7 +162,8 @@ absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> excha
     }
     RankInfo place;
     TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
-    shape.set_dimensions(0, shape.dimensions(0) * place.size);
+    const int32_t workers = Members::Of(exchanges[0].tensor.name).Count(place.size);
+    shape.set_dimensions(0, shape.dimensions(0) * workers);
     results.push_back(shape);
   }
   const XlaOp start =

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/members.h"
 #include "cc/codec/choice.h"
 #include "cc/codec/narrow.h"
 #include "cc/codec/part_forms.h"
@@ -32,7 +33,8 @@ Status ContributionForm::ChooseCodec(TensorDescription* tensor, uint64_t* start_
   Status status = ParseChoice(tensor->codec, &choice);
   if (status.ok() && choice.codec != kAutoCodec) {
     tensor->codec = choice.codec;
-    status = NameCodecInJob(*tensor, job_.num_workers(), &choice.codec);
+    const int32_t num_workers = Members::Of(tensor->name).Count(job_.num_workers());
+    status = NameCodecInJob(*tensor, num_workers, &choice.codec);
   }
   if (!status.ok())
     return Status(status.code(), "tensor \"" + tensor->name + "\": " + status.message());

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/members.h"
 #include "cc/van/buffer_sink.h"
 #include "cc/worker/worker_transaction.h"
 
@@ -148,9 +149,10 @@ Status Worker::NewSink(const Connection& connection, const std::shared_ptr<Excha
     return Internal(connection.peer_name() + ", " + exchange->Name() + ": " + status.message());
   }
   if (tensor.HasOwnRows()) {
-    if (header.payload_bytes < job_.num_workers() * sizeof(int64_t))
+    const int32_t num_workers = Members::Of(tensor.name).Count(job_.num_workers());
+    if (header.payload_bytes < num_workers * sizeof(int64_t))
       return Internal(exchange->Name() + ": a reply without row counts");
-    *sink = std::make_shared<RowsSink>(receiver, job_.num_workers(), header.payload_bytes);
+    *sink = std::make_shared<RowsSink>(receiver, num_workers, header.payload_bytes);
     return OkStatus();
   }
   const uint64_t expected = exchange->ReplyBytes(header.part, rank_);

@@ -8,6 +8,7 @@
 
 #include "cc/base/coded_rows.h"
 #include "cc/base/fork.h"
+#include "cc/base/members.h"
 #include "cc/sum/sum.h"
 #include "cc/worker/worker_transaction.h"
 
@@ -66,7 +67,8 @@ void Worker::Enqueue(PartedExchangeRequest request) {
 
 // The others may have called it rightly, and wait.
 void Worker::Refuse(const ExchangeTerms& request, const Status& reason) {
-  GiveUpRoundNow(request.tensor.name, "it refused the call: " + reason.message());
+  if (Members::Of(request.tensor.name).Contain(rank_))
+    GiveUpRoundNow(request.tensor.name, "it refused the call: " + reason.message());
   request.done(reason);
 }
 
@@ -75,7 +77,14 @@ Status Worker::CheckTerms(ExchangeTerms* terms, uint64_t* start_step) const {
   BYTEPS_RETURN_IF_ERROR(CheckNotForked());
   BYTEPS_RETURN_IF_ERROR(form_.ChooseCodec(&terms->tensor, start_step));
   BYTEPS_RETURN_IF_ERROR(terms->tensor.Validate(job_.num_workers()));
-  BYTEPS_RETURN_IF_ERROR(CheckSplits(*terms, job_.num_workers()));
+  const Members members = Members::Of(terms->tensor.name);
+  if (!members.Contain(rank_)) {
+    return InvalidArgument("tensor \"" + terms->tensor.name + "\": worker " +
+                           std::to_string(rank_) +
+                           " is not in this process set and cannot exchange anything with it; "
+                           "call it where ProcessSet.included() is true");
+  }
+  BYTEPS_RETURN_IF_ERROR(CheckSplits(*terms, members.Count(job_.num_workers())));
   if (terms->tensor.kind == ExchangeKind::kRowSum &&
       !CanBeCodedRows(terms->coded_bytes, terms->gather_rows, terms->tensor.ByteCount())) {
     return InvalidArgument("tensor \"" + terms->tensor.name +

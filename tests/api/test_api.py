@@ -60,7 +60,7 @@ def test_refused_arguments(result):
         "integer average": "ValueError",
         "integer scale": "ValueError",
         "dtype": "TypeError",
-        "process set": "NotImplementedError",
+        "process set": "TypeError",
         "sparse minimum": "ValueError",
         "join": "NotImplementedError",
         "compression": "ValueError",

@@ -122,7 +122,7 @@ def test_optimizers_that_cannot_be_wrapped():
         bps.DistributedOptimizer(accumulating, backward_passes_per_step=2)
     with pytest.raises(ValueError, match="'average' or 'sum'"):
         bps.DistributedOptimizer(keras.optimizers.SGD(), op=bps.Max)
-    with pytest.raises(NotImplementedError, match="process sets"):
+    with pytest.raises(TypeError, match="process_set must be a tf_byteps.ProcessSet, got 1"):
         bps.DistributedOptimizer(keras.optimizers.SGD(), process_set=1)
 
 

@@ -134,7 +134,7 @@ def test_errors_say_what_to_do(two):
             "op": "ValueError: gradients are reduced with 'average' or 'sum', not with 'max'",
             "backup": "NotImplementedError: backup_workers is 1, which DistributedOptimizer does",
             "rows": "NotImplementedError: merge_repeated_rows is False, which DistributedOptimizer",
-            "set": "NotImplementedError: process sets are not supported",
+            "set": "TypeError: process_set must be a tf_byteps.ProcessSet, got 1",
             "two steps": "NotImplementedError: compression 'powersgd' exchanges an array in two",
             "global": "RuntimeError: Keras keeps no list of all variables: call tf_byteps.keras.",
             "array": "TypeError: broadcast_variables takes keras.Variable, got <class 'numpy.",

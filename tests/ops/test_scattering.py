@@ -160,7 +160,7 @@ def test_wrong_reductions_are_refused(group):
             "slices": "TypeError",
             "dtype": "TypeError",
             "average": "ValueError",
-            "process set": "NotImplementedError",
+            "process set": "TypeError",
             "compiled": "NotImplementedError",
         }
         assert "jit_compile=False" in found["compiled"][1]

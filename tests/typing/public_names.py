@@ -37,6 +37,24 @@ def build() -> list[bool]:
     return [*built, bps.check_num_rank_power_of_2(bps.size())]
 
 
+def process_sets(tensor: tf.Tensor, array: jax.Array) -> list[int | None]:
+    even = bps.ProcessSet([0, 2])
+    bps.init(process_sets=[even, [1, 3]])
+    odd: bps.ProcessSet = bps.add_process_set([1])
+    total: tf.Tensor = bps.push_pull(tensor, process_set=even)
+    bps.allreduce(total, process_set=bps.global_process_set)
+    bps.allgather(bps.broadcast(total, 0, process_set=even), process_set=even)
+    bps.alltoall(bps.reducescatter(total, process_set=even), process_set=even)
+    bps.DistributedGradientTape(tf.GradientTape(), process_set=even)
+    bps.DistributedOptimizer(keras.optimizers.SGD(), process_set=even)
+    bps.broadcast_variables([], 0, process_set=even)
+    bps.allgather_object(bps.broadcast_object(1, process_set=even), process_set=even)
+    bps.jax.gather(bps.jax.push_pull(array, process_set=even), process_set=even)
+    print(bps.size_op(1), bps.process_set_included_op(1), even.included(), even.ranks)
+    bps.remove_process_set(odd)
+    return [even.process_set_id, even.size(), even.rank()]
+
+
 def exchanges_of_jax(array: jax.Array) -> list[jax.Array]:
     total: jax.Array = bps.jax.push_pull(array, op=bps.Sum, name="total", compression="bf16")
     both: list[jax.Array] = bps.jax.push_pull([array, array], average=True, priority=2)
@@ -283,7 +301,6 @@ def start_from_python() -> list[int]:
 def names_of_other_libraries() -> None:
     """Each says what to use instead."""
     print(bps.Adasum, bps.training is training, bps.errors is errors, bps.ops is ops)
-    print(bps.BroadcastGlobalVariablesHook, bps.ProcessSet, bps.SyncBatchNormalization)
-    print(bps.add_process_set, bps.broadcast_object_fn, bps.global_process_set)
-    print(bps.join, bps.process_set_included_op)
-    print(bps.remove_process_set, bps.strategy is strategy, bps.launch is launch)
+    print(bps.BroadcastGlobalVariablesHook, bps.SyncBatchNormalization)
+    print(bps.broadcast_object_fn, bps.join)
+    print(bps.strategy is strategy, bps.launch is launch)

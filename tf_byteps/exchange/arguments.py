@@ -4,6 +4,7 @@ import operator
 from typing import Any
 
 from tf_byteps import runtime
+from tf_byteps.exchange.process_sets import ProcessSet
 
 #: The engine learns the priority: see kBackwardOrder in cc/worker/state/exchange_request.h.
 BACKWARD_ORDER = -(2**31)
@@ -27,12 +28,18 @@ def checked_priority(priority: int | None) -> int:
     return number
 
 
-def checked_root_rank(root_rank: int) -> int:
+def checked_root_rank(root_rank: int, process_set: ProcessSet | None = None) -> int:
     """The rank of the worker whose value counts. Before `init` no operation can run anyway."""
     number = _integer(root_rank, "root_rank")
     size = runtime.size() if runtime.is_initialized() else number + 1
     if not 0 <= number < size:
         raise ValueError(f"root_rank must be a rank from 0 to {size - 1}, got {number}")
+    if isinstance(process_set, ProcessSet) and number not in process_set.ranks:
+        ranks = ", ".join(map(str, process_set.ranks))
+        raise ValueError(
+            f"root_rank must be the rank in the job of a worker of the process set, {ranks}; got "
+            f"{number}"
+        )
     return number
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tf_byteps.exchange import reduce_op
 from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
+from tf_byteps.exchange.names import in_scope
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.exchange.reduce_op import Average, ReduceOp, Sum
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class GradientArguments:
         scope: a prefix of the exchanges' names.
         backup_workers: how many workers an average need not wait for; `None`: as configured.
         merge_repeated_rows: whether rows of `tf.IndexedSlices` with one index become one row.
+        process_set: the workers that reduce them, a `ProcessSet`; `None`: all.
 
     Raises:
         ValueError: an argument cannot be used.
@@ -47,7 +50,9 @@ class GradientArguments:
         scope: str = "",
         backup_workers: int | None = None,
         merge_repeated_rows: bool = True,
+        process_set: ProcessSet | None = None,
     ) -> None:
+        scope_of(process_set)  # which is refused here, rather than in the first step
         op = reduce_op.resolve(None, op)
         if op not in (Average, Sum):
             raise ValueError(f"gradients are reduced with 'average' or 'sum', not with {str(op)!r}")
@@ -66,7 +71,8 @@ class GradientArguments:
         self.merge_repeated_rows = merge_repeated_rows
         self.predivide_factor = gradient_predivide_factor
         self.scale_local_gradients = scale_local_gradients
-        self.scope = scope
+        self.process_set = process_set
+        self._scope = scope
         self._local: list[Any] = []
         self._local_layers: list[keras.layers.Layer] = []
         #: Whether this is what `BytePSStrategy` does as well: nothing but averages.
@@ -77,7 +83,18 @@ class GradientArguments:
             and merge_repeated_rows
             and gradient_predivide_factor == 1
             and backup_workers is None
+            and process_set is None
         )
+
+    @property
+    def workers(self) -> str:
+        """`process_sets.scope_of` those who reduce the gradients."""
+        return scope_of(self.process_set)
+
+    @property
+    def scope(self) -> str:
+        """A prefix of the exchanges' names."""
+        return in_scope(self.workers, self._scope) if self._scope else self.workers
 
     @property
     def has_local(self) -> bool:

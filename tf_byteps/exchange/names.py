@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MAX_BYTES = 1024
+_OF_SETS = "workers{"  # names begin so that `process_sets` makes
 _FRAMEWORKS = ("tensorflow", "keras", "jax")
 
 
@@ -55,6 +56,8 @@ def checked(name: str) -> str:
     """A name that the user gave. Raises ValueError if it cannot be one."""
     if not isinstance(name, str) or not 0 < len(name.encode()) <= _MAX_BYTES:
         raise ValueError(f"name must be a string of 1 to {_MAX_BYTES} bytes, got {name!r}")
+    if name.startswith(_OF_SETS):
+        raise ValueError(f"name must not begin with {_OF_SETS!r}, got {name!r}: pass process_set")
     return name
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from tf_byteps import runtime
 from tf_byteps.exchange import host, names
-from tf_byteps.exchange.unsupported import refuse_process_set
+from tf_byteps.exchange.arguments import checked_root_rank
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 
 _HEADER = struct.Struct("<QQ")  # bytes of the JSON, bytes of the message
 _LARGEST_INTEGER = 2**63
@@ -27,7 +28,7 @@ def broadcast_object(
     root_rank: int = 0,
     session: None = None,
     name: str | None = None,
-    process_set: None = None,
+    process_set: ProcessSet | None = None,
 ) -> Any:
     """Gives every worker the root's object. In eager code only.
 
@@ -37,7 +38,8 @@ def broadcast_object(
         root_rank: an integer, the rank of the worker whose object counts.
         session: must be `None`: there are no sessions in TensorFlow 2.
         name: a string, the same on all workers. Default: derived from the place of the call.
-        process_set: must be `None`: an exchange is always between all workers.
+        process_set: a `tf_byteps.ProcessSet` of the workers that exchange objects, of which this is
+            one. Default: all workers. `root_rank` is a rank of the job.
 
     Returns:
         An equal object, made of the same types.
@@ -45,25 +47,24 @@ def broadcast_object(
     Raises:
         TypeError: the root's object holds something else, for example an instance of a class. All
             workers raise it. Objects are never pickled.
-        ValueError: `root_rank` is not a rank of the job.
+        ValueError: `root_rank` is not a rank of the job, or not of the process set.
 
     Example:
 
     >>> settings = tf_byteps.broadcast_object({"epoch": 3, "seeds": np.arange(4)}, root_rank=0)
     """
     _refuse_session(session)
-    refuse_process_set(process_set)
-    if not 0 <= root_rank < runtime.size():
-        raise ValueError(
-            f"root_rank must be a rank from 0 to {runtime.size() - 1}, got {root_rank}"
-        )
+    root_rank = checked_root_rank(root_rank, process_set)
     message = _message(obj) if runtime.rank() == root_rank else b""
-    (received,) = _exchange(message, _name(name, "broadcast_object"))
+    (received,) = _exchange(message, _name(name, "broadcast_object", process_set))
     return _decoded(received, root_rank)
 
 
 def allgather_object(
-    obj: Any, session: None = None, name: str | None = None, process_set: None = None
+    obj: Any,
+    session: None = None,
+    name: str | None = None,
+    process_set: ProcessSet | None = None,
 ) -> list[Any]:
     """Gives every worker the objects of all. In eager code only.
 
@@ -84,9 +85,9 @@ def allgather_object(
     >>> lengths = tf_byteps.allgather_object({"rows": len(dataset)})
     """
     _refuse_session(session)
-    refuse_process_set(process_set)
-    messages = _exchange(_message(obj), _name(name, "allgather_object"))
-    return [_decoded(message, rank) for rank, message in enumerate(messages)]
+    messages = _exchange(_message(obj), _name(name, "allgather_object", process_set))
+    ranks = range(len(messages)) if process_set is None else process_set.ranks
+    return [_decoded(message, rank) for rank, message in zip(ranks, messages, strict=True)]
 
 
 def _refuse_session(session: None) -> None:
@@ -94,8 +95,9 @@ def _refuse_session(session: None) -> None:
         raise NotImplementedError("sessions belong to TensorFlow 1: leave session out")
 
 
-def _name(name: str | None, kind: str) -> str:
-    return names.checked(name) if name else f"{kind}@{names.call_site()}"
+def _name(name: str | None, kind: str, process_set: ProcessSet | None) -> str:
+    its = names.checked(name) if name else f"{kind}@{names.call_site()}"
+    return names.in_scope(scope_of(process_set), its)
 
 
 def _exchange(message: bytes, name: str) -> list[bytes]:

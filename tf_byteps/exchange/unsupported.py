@@ -2,16 +2,10 @@
 
 from typing import Any, NoReturn
 
-_WHOLE_JOB = "an exchange is always between all workers of the job"
 _TF1 = "it belongs to TensorFlow 1 sessions; use broadcast_variables, or the Keras callback"
 
 INSTEAD = {
     "join": "use BytePSStrategy, which trains on the rest of the data when a worker has none left",
-    "ProcessSet": _WHOLE_JOB,
-    "global_process_set": _WHOLE_JOB,
-    "add_process_set": _WHOLE_JOB,
-    "remove_process_set": _WHOLE_JOB,
-    "process_set_included_op": _WHOLE_JOB,
     "SyncBatchNormalization": (
         "use BytePSStrategy with keras.layers.BatchNormalization(synchronized=True)"
     ),
@@ -42,18 +36,7 @@ class Unsupported:
         return f"<{self.__name__}: not in tf_byteps>"
 
 
-def refuse_process_set(process_set: object) -> None:
-    """Raises NotImplementedError if a process set is given."""
-    if process_set is not None:
-        raise NotImplementedError(f"process sets are not supported: {_WHOLE_JOB}")
-
-
-add_process_set = Unsupported("add_process_set")
 broadcast_object_fn = Unsupported("broadcast_object_fn")
 BroadcastGlobalVariablesHook = Unsupported("BroadcastGlobalVariablesHook")
-global_process_set = Unsupported("global_process_set")
 join = Unsupported("join")
-process_set_included_op = Unsupported("process_set_included_op")
-ProcessSet = Unsupported("ProcessSet")
-remove_process_set = Unsupported("remove_process_set")
 SyncBatchNormalization = Unsupported("SyncBatchNormalization")

@@ -26,6 +26,7 @@ def reduce_if_updating(
     variables: Sequence[keras.Variable],
     check: Callable[..., Any],
     reduce: Callable[..., Any],
+    workers: str = "",
 ) -> Any:
     """Reduces this step's gradients if it is one that updates.
 
@@ -36,6 +37,7 @@ def reduce_if_updating(
         check: takes a list of gradients; returns whether they are finite, a boolean scalar.
         reduce: takes a list of gradients and one of variables; returns the list of results and
             whether those are finite, a boolean scalar that is the same on all workers.
+        workers: see `finite_everywhere`.
 
     Returns:
         Whether all workers' gradients are finite, a boolean scalar; and a function that gives the
@@ -61,13 +63,13 @@ def reduce_if_updating(
             totals.append((unscaled + accumulated) / steps)  # as Keras computes it
         reduced, finite = reduce(totals, variables)
         if overwriting:
-            finite = tf.logical_and(finite, finite_everywhere(check(overwriting)))
+            finite = tf.logical_and(finite, finite_everywhere(check(overwriting), workers))
         return finite, [tf.convert_to_tensor(gradient) for gradient in reduced]
 
     def accumulate() -> Any:
         # Nobody reads it. XLA wants the other branch's shapes; without XLA they would cost memory.
         nothing = [tf.zeros(v.shape if is_compiled() else [0], v.dtype) for v in variables]
-        return finite_everywhere(check(gradients)), nothing
+        return finite_everywhere(check(gradients), workers), nothing
 
     updates = tf.equal((inner._iterations + 1) % steps, 0)
     finite, reduced = tf.cond(updates, update, accumulate)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tf_byteps.exchange.optimizers import is_overwritten
-from tf_byteps.ops import Max, names, push_pull
+from tf_byteps.ops import Max, names
+from tf_byteps.ops.reduction import Reduction
 
 if TYPE_CHECKING:
     import keras
@@ -29,8 +30,9 @@ def reduce_overwriting(
     Returns:
         The list, with the gradients of other variables as they were.
     """
+    reduction = Reduction(Max)
     return [
-        push_pull(gradient, op=Max, name=_name(variable, scope))
+        reduction.exchange(reduction.prepare(gradient), _name(variable, scope))
         if is_overwritten(variable)
         else gradient
         for gradient, variable in zip(gradients, variables, strict=True)

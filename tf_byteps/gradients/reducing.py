@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from tf_byteps.ops import Average, Min, names, push_pull, split
+from tf_byteps.exchange.process_sets import members_of
+from tf_byteps.ops import Average, Min, names, split
 from tf_byteps.ops.compiled.control_flow_order import INNER_GRAPHS
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.tables import gradients as tables, layout as layouts
@@ -80,17 +81,20 @@ def _prepared(gradients: Sequence[Gradient], reduction: Reduction) -> list[Excha
     return [None if gradient is None else reduction.prepare(gradient) for gradient in gradients]
 
 
-def finite_everywhere(finite: Any) -> tf.Tensor:
+def finite_everywhere(finite: Any, workers: str = "") -> tf.Tensor:
     """Whether the gradients of all workers are finite (protocol rule 27).
 
     Args:
         finite: a boolean scalar, this worker's answer.
+        workers: `process_sets.scope_of` the workers that are asked.
 
     Returns:
         A boolean scalar, the same on all workers.
     """
-    name = names.numbered("gradients are finite")
-    return tf.equal(push_pull(tf.cast(finite, tf.int32), op=Min, name=name), 1)
+    name = names.in_scope(workers, names.numbered("gradients are finite", workers))
+    reduction = Reduction(Min, workers=workers)
+    own = reduction.prepare(tf.cast(finite, tf.int32))
+    return tf.equal(reduction.exchange(own, name), 1)
 
 
 def exchange_names(
@@ -110,19 +114,23 @@ def exchange_names(
         # Eager exchanges come one after the other: it is enough to tell those of one list apart.
         users = {} if tf.executing_eagerly() else _users.setdefault(_function_graph(), {})
         return [
-            names.in_scope(scope, _name(variable, what, index, users))
+            names.in_scope(scope, _name(variable, what, index, users, scope))
             for index, variable in enumerate(variables)
         ]
 
 
-def _name(variable: Variable, what: str, position: int, users: dict[str, list[int]]) -> str:
+def _name(
+    variable: Variable, what: str, position: int, users: dict[str, list[int]], scope: str
+) -> str:
     if hasattr(variable, "path"):
         name = f"{what}/{variable.path}"
     elif isinstance(variable, tf.Variable):
         name = f"{what}/{variable.name}"
     else:
         name = f"{what}@{names.call_site()}/{position}"
-    sharing = users.setdefault(name, [])
+    # Each process set counts for itself: its workers may not be in the others.
+    of_set = members_of(f"{scope}/") is not None
+    sharing = users.setdefault(names.in_scope(scope, name) if of_set else name, [])
     if id(variable) not in sharing:
         sharing.append(id(variable))
     index = sharing.index(id(variable))

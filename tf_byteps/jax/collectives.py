@@ -16,6 +16,7 @@ from tf_byteps.exchange.arguments import (
 )
 from tf_byteps.exchange.compression import AnyCompressor
 from tf_byteps.exchange.names import call_site, checked as checked_name, in_scope
+from tf_byteps.exchange.process_sets import ProcessSet, members_of, scope_of
 from tf_byteps.exchange.reduce_op import Average, ReduceOp
 from tf_byteps.jax import dtypes
 from tf_byteps.jax.compression import Compression
@@ -35,6 +36,7 @@ def push_pull(
     prescale_factor: float = ...,
     postscale_factor: float = ...,
     priority: int | None = ...,
+    process_set: ProcessSet | None = ...,
 ) -> list[jax.Array]: ...
 @overload
 def push_pull(
@@ -48,6 +50,7 @@ def push_pull(
     prescale_factor: float = ...,
     postscale_factor: float = ...,
     priority: int | None = ...,
+    process_set: ProcessSet | None = ...,
 ) -> jax.Array: ...
 def push_pull(
     value: Any,
@@ -60,6 +63,7 @@ def push_pull(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     priority: int | None = None,
+    process_set: ProcessSet | None = None,
 ) -> Any:
     """Combines an array elementwise over all workers; every worker gets the result.
 
@@ -81,6 +85,8 @@ def push_pull(
         priority: an integer; of what waits to be sent, the highest goes first. With a list it is
             the first array's, and falls by one from each to the next. By default what was sent
             first in the first step goes first.
+        process_set: a `tf_byteps.ProcessSet` of the workers that exchange the array, of which this
+            is one; an average is divided by their number. Default: all workers of the job.
 
     Returns:
         A `jax.Array` of the same shape and dtype; for a list, the list of results.
@@ -99,7 +105,8 @@ def push_pull(
     """
     is_list = isinstance(value, (list, tuple))
     values = list(value) if is_list else [value]
-    prefix = in_scope(scope, exchange_name(name, "push_pull"))
+    its_name = in_scope(scope, exchange_name(name, "push_pull"))
+    prefix = in_scope(scope_of(process_set), its_name)
     names = [f"{prefix}/{index}" for index in range(len(values))] if is_list else [prefix]
     results = push_pull_all(
         values,
@@ -143,7 +150,7 @@ def push_pull_all(
     first = checked_priority(priority)
     step = 0 if first == BACKWARD_ORDER else 1
     arrays = [dtypes.checked(value, "push_pull") for value in values]
-    workers = runtime.size()
+    workers = _size_in(names)
     if not arrays:
         return []
     for array in arrays:
@@ -195,6 +202,7 @@ def broadcast(
     name: str | None = None,
     priority: int | None = None,
     gradient: str = "average",
+    process_set: ProcessSet | None = None,
 ) -> jax.Array:
     """Gives every worker the root's array: a copy of its bits.
 
@@ -206,6 +214,7 @@ def broadcast(
         priority: see `push_pull`.
         gradient: what the root gets as the gradient of its array: the `"average"` of the workers'
             gradients, or their `"sum"`. The others get zeros.
+        process_set: see `push_pull`. `root_rank` is a rank of the job, of a worker that is in it.
 
     Returns:
         A `jax.Array` of the same shape and dtype.
@@ -219,9 +228,9 @@ def broadcast(
 
     >>> key = tf_byteps.jax.broadcast(jax.random.key(seed), root_rank=0, name="key")
     """
-    return broadcast_all(
-        [value], [exchange_name(name, "broadcast")], name is None, root_rank, priority, gradient
-    )[0]
+    root_rank = checked_root_rank(root_rank, process_set)
+    its_name = in_scope(scope_of(process_set), exchange_name(name, "broadcast"))
+    return broadcast_all([value], [its_name], name is None, root_rank, priority, gradient)[0]
 
 
 def broadcast_all(
@@ -248,7 +257,7 @@ def broadcast_all(
     root_rank, gradient = checked_root_rank(root_rank), checked_gradient(gradient)
     first = checked_priority(priority)
     encoded = [dtypes.to_copy(value, "broadcast") for value in values]
-    workers = runtime.size()
+    workers = _size_in(names)
     if not encoded:
         return []
     results = exchange(
@@ -272,6 +281,7 @@ def gather(
     name: str | None = None,
     priority: int | None = None,
     gradient: str = "average",
+    process_set: ProcessSet | None = None,
 ) -> jax.Array:
     """Concatenates the workers' arrays along axis 0, in rank order; every worker gets the result.
 
@@ -282,6 +292,7 @@ def gather(
         priority: see `push_pull`.
         gradient: what a worker gets as the gradient of its rows: the `"average"` of the workers'
             gradients, or their `"sum"`.
+        process_set: see `push_pull`. Rows come in the order of the ranks of its workers.
 
     Returns:
         A `jax.Array` of shape `[rows * workers, ...]` and the same dtype.
@@ -296,7 +307,7 @@ def gather(
     >>> all_losses = tf_byteps.jax.gather(losses, name="losses")
     """
     gradient = checked_gradient(gradient)
-    derived = exchange_name(name, "gather")
+    derived = in_scope(scope_of(process_set), exchange_name(name, "gather"))
     sent, decode = dtypes.to_copy(value, "gather")
     check_rows(value)
     exchanges = Exchanges(
@@ -307,7 +318,14 @@ def gather(
         priorities=(checked_priority(priority),),
         gradient=gradient,
     )
-    return decode(exchange([sent], exchanges, runtime.size())[0])
+    return decode(exchange([sent], exchanges, _size_in([derived]))[0])
+
+
+def _size_in(names: Sequence[str]) -> int:
+    """How many workers exchange under names, which are all of one process set or of none."""
+    workers = runtime.size()
+    members = members_of(names[0]) if names else None
+    return workers if members is None else len(members)
 
 
 def check_rows(value: Any) -> None:

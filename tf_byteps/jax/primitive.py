@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir, partial_eval
 
+from tf_byteps.exchange.process_sets import members_of
 from tf_byteps.jax import custom_calls, lowering
 from tf_byteps.jax.errors import exchange_errors
 from tf_byteps.jax.exchanges import Exchanges
@@ -166,7 +167,11 @@ def _own(gradient: Any, aval: Any, exchanges: Exchanges) -> Any:
         return jnp.where(is_root, gradient, jnp.zeros_like(gradient))
     if exchanges.kind == "gather":
         rows = aval.shape[0]
-        return jax.lax.dynamic_slice_in_dim(gradient, _rank_p.bind() * rows, rows)
+        place = _rank_p.bind()
+        members = members_of(exchanges.names[0])
+        if members is not None:
+            place = jnp.sum(jnp.asarray(members, jnp.int32) < place, dtype=jnp.int32)
+        return jax.lax.dynamic_slice_in_dim(gradient, place * rows, rows)
     return gradient
 
 

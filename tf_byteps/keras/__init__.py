@@ -23,14 +23,17 @@ from tf_byteps.build_facts import (
 )
 from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.objects import allgather_object, broadcast_object
-from tf_byteps.exchange.reduce_op import Average, Max, Min, Product, Sum
-from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what to use instead)
-    Adasum,
+from tf_byteps.exchange.process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,
-    join,
+    init,
     remove_process_set,
+)
+from tf_byteps.exchange.reduce_op import Average, Max, Min, Product, Sum
+from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what to use instead)
+    Adasum,
+    join,
 )
 from tf_byteps.keras import callbacks
 from tf_byteps.keras.optimizer import DistributedOptimizer
@@ -49,7 +52,6 @@ from tf_byteps.keras.values import (
 from tf_byteps.runtime import (
     cross_rank,
     cross_size,
-    init,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -76,8 +78,10 @@ __all__ = [
     "Max",
     "Min",
     "PartialDistributedOptimizer",
+    "ProcessSet",
     "Product",
     "Sum",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -94,6 +98,7 @@ __all__ = [
     "cuda_built",
     "ddl_built",
     "elastic",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
     "gpu_available",
@@ -112,6 +117,7 @@ __all__ = [
     "push_pull",
     "rank",
     "reducescatter",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",

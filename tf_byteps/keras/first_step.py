@@ -10,7 +10,9 @@ import keras
 from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
 from tf_byteps.exchange.equality import difference
+from tf_byteps.exchange.names import in_scope
 from tf_byteps.exchange.object_gather import gather_objects
+from tf_byteps.exchange.process_sets import scope_of
 
 _logger = logging.getLogger("tf_byteps")
 _checked = weakref.WeakSet()
@@ -45,7 +47,9 @@ def check(
         return
     _checked.add(optimizer)
     config = runtime.config()
-    given = gather_objects("check of weights", (config.check_weights, config.enable_async))
+    process_set = optimizer.byteps_reduction.process_set
+    name = in_scope(scope_of(process_set), "check of weights")
+    given = gather_objects(name, (config.check_weights, config.enable_async))
     mode = given[0][0]
     if len({is_async for _, is_async in given}) > 1:
         some = [rank for rank, (_, is_async) in enumerate(given) if is_async]
@@ -59,13 +63,13 @@ def check(
     found = None
     if mode != "off":
         names = [getattr(variable, "path", variable.name) for variable in common]
-        found = difference("weights", names, fingerprints(common))
+        found = difference("weights", names, fingerprints(common), process_set)
     if found is None:
         return
     message = f"before the first step, {found}: {_ADVICE}"
     if mode == "error":
         raise on_all_workers(BytePSError(message))
-    if runtime.rank() == 0:
+    if (runtime.rank() if process_set is None else process_set.rank()) == 0:
         _logger.warning("%s", message, extra=logs.event("weights_differ"))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tf_byteps.exchange.compression import AnyCompressor
 from tf_byteps.exchange.gradient_arguments import GradientArguments
+from tf_byteps.exchange.process_sets import ProcessSet
 from tf_byteps.exchange.reduce_op import ReduceOp
 from tf_byteps.exchange.strategies import strategy_of
 from tf_byteps.keras.distributed import Classes, DistributedBase
@@ -85,7 +86,11 @@ class Framework:
         raise NotImplementedError
 
     def broadcast_variables(
-        self, variables: Iterable[Variable], root_rank: int, scope: str = ""
+        self,
+        variables: Iterable[Variable],
+        root_rank: int,
+        scope: str = "",
+        process_set: ProcessSet | None = None,
     ) -> None:
         """Sets variables to the root's values, on all workers. A collective."""
         raise NotImplementedError

@@ -8,8 +8,8 @@ import keras
 
 from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compression_choice import CompressionChoice
+from tf_byteps.exchange.process_sets import ProcessSet
 from tf_byteps.exchange.reduce_op import Average, ReduceOp
-from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.keras import hooks
 from tf_byteps.keras.distributed import DistributedBase, accumulate, innermost, view
 from tf_byteps.keras.framework import current
@@ -30,7 +30,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
     groups: object = None,
-    process_set: None = None,
+    process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
     use_locking: bool = False,
     backup_workers: int | None = None,
@@ -65,7 +65,8 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
             divided by their number.
         num_groups: accepted for compatibility and not used: every gradient is exchanged by itself.
         groups: like `num_groups`.
-        process_set: must be `None`: gradients are reduced over all workers.
+        process_set: a `tf_byteps.ProcessSet` of the workers that reduce the gradients, of which
+            this is one. `fit` is still called by all workers of the job. Default: all workers.
         scale_local_gradients: whether the gradients of local variables (`register_local_var`) are
             divided by the number of workers, as those of the others are.
         use_locking: accepted for compatibility and not used.
@@ -81,8 +82,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
     Raises:
         TypeError: `optimizer` is not a Keras 3 optimizer.
         ValueError: it is distributed already, or an argument cannot be used.
-        NotImplementedError: `process_set` is given, or an argument asks for what does not work on
-            JAX.
+        NotImplementedError: an argument asks for what does not work on JAX.
 
     Example:
 
@@ -90,7 +90,6 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
     >>> model.compile(optimizer, "sparse_categorical_crossentropy")
     """
     del device_dense, device_sparse, num_groups, groups, use_locking
-    refuse_process_set(process_set)
     framework = current()
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise TypeError(
@@ -107,6 +106,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
         name or "",
         backup_workers,
         merge_repeated_rows,
+        process_set,
     )
     multiplier = 1.0
     if backward_passes_per_step != 1:

@@ -8,8 +8,8 @@ from typing import NoReturn
 import numpy as np
 
 from tf_byteps.exchange.compression import AnyCompressor, Compression
+from tf_byteps.exchange.process_sets import ProcessSet
 from tf_byteps.exchange.reduce_op import Average, ReduceOp
-from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.keras.framework import current
 from tf_byteps.types import TensorLike, Variable
 
@@ -126,7 +126,7 @@ def broadcast_variables(
     variables: Iterable[Variable],
     root_rank: int,
     scope: str = "",
-    process_set: None = None,
+    process_set: ProcessSet | None = None,
     inplace: bool = True,
 ) -> None:
     """Sets variables to the root's values, on all workers. A collective.
@@ -139,22 +139,21 @@ def broadcast_variables(
             `tf_byteps.broadcast_variables`.
         root_rank: an integer, the rank of the worker whose values count.
         scope: a prefix of the exchanges' names.
-        process_set: must be `None`: an exchange is always between all workers.
+        process_set: see `tf_byteps.broadcast_variables`.
         inplace: accepted for compatibility and not used: variables are always set in place.
 
     Raises:
         ValueError: the workers' lists differ; all workers raise it and it names the difference.
             Or `root_rank` is not a rank of the job.
         TypeError: on JAX, if something else than a `keras.Variable` is given.
-        NotImplementedError: `process_set` is given.
+        NotImplementedError: `process_set` is given on JAX.
 
     Example:
 
     >>> tf_byteps.keras.broadcast_variables(model.variables, root_rank=0)
     """
     del inplace
-    refuse_process_set(process_set)
-    current().broadcast_variables(variables, root_rank, scope)
+    current().broadcast_variables(variables, root_rank, scope, process_set)
 
 
 def broadcast_global_variables(root_rank: int) -> NoReturn:

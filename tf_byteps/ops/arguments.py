@@ -5,6 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tf_byteps.exchange.names import checked
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.ops import bitcast, names
 from tf_byteps.types import ExchangeInput
 
@@ -48,11 +49,17 @@ def checked_tensor(tensor: ExchangeInput, what: str, copies: bool = False) -> tf
     return tensor
 
 
-def exchange_name(name: str | None, kind: str) -> str:
-    """The name that the user gave, checked, or one made of the place of the call."""
-    return names.unnamed(kind) if name is None else checked(name)
+def exchange_name(name: str | None, kind: str, workers: str = "") -> str:
+    """The name that the user gave, checked, or one made of the place of the call; below `workers`,
+    see `names.unnamed`."""
+    its = names.unnamed(kind, workers) if name is None else checked(name)
+    return names.in_scope(workers, its)
 
 
 def names_for(kind: str) -> Callable[..., list[str]]:
     """A function of an exchange's arguments: the name of the one tensor that it sends."""
-    return lambda name, **_: [exchange_name(name, kind)]
+
+    def names_of(name: str | None, process_set: ProcessSet | None = None, **_: object) -> list[str]:
+        return [exchange_name(name, kind, scope_of(process_set))]
+
+    return names_of

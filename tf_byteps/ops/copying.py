@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tf_byteps.exchange.arguments import checked_gradient, checked_priority, checked_root_rank
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.ops import (
     bitcast,
     gradients as _gradients,  # noqa: F401  (registers them)
@@ -12,6 +13,7 @@ from tf_byteps.ops.arguments import checked_tensor, exchange_name, names_for
 from tf_byteps.ops.compiled.control_flow_order import in_order
 from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.process_sets import on_host
 from tf_byteps.ops.refusals import reported_to_the_others
 from tf_byteps.types import ExchangeInput
 
@@ -25,6 +27,7 @@ def broadcast(
     name: str | None = None,
     priority: int | None = None,
     gradient: str = "average",
+    process_set: ProcessSet | None = None,
 ) -> tf.Tensor:
     """Gives every worker the root's tensor.
 
@@ -40,6 +43,7 @@ def broadcast(
         gradient: what the root gets as the gradient of its tensor: the `"average"` of the workers'
             gradients, as in Horovod and BytePS, or their `"sum"`, which is the gradient of the sum
             of the workers' losses. The others get zeros.
+        process_set: see `push_pull`. `root_rank` is a rank of the job, of a worker that is in it.
 
     Returns:
         A tensor of the same shape and dtype.
@@ -54,8 +58,8 @@ def broadcast(
     >>> weights.assign(tf_byteps.broadcast(weights, root_rank=0, name="weights"))
     """
     tensor = checked_tensor(tensor, "broadcast", copies=True)
-    root_rank = checked_root_rank(root_rank)
-    name = exchange_name(name, "broadcast")
+    root_rank = checked_root_rank(root_rank, process_set)
+    name = exchange_name(name, "broadcast", scope_of(process_set))
     priority = checked_priority(priority)
     gradient = checked_gradient(gradient)
     if tensor.dtype != tf.string:
@@ -73,16 +77,17 @@ def _broadcast(
     tensor: tf.Tensor, root_rank: int, name: str, priority: int, gradient: str
 ) -> tf.Tensor:
     encoded = bitcast.encode(tensor)
-    received = in_order(
-        lambda: kernels().byte_ps_broadcast(
-            token(name),
-            encoded,
-            tensor_name=name,
-            root_rank=root_rank,
-            priority=priority,
-            gradient=gradient,
+    with on_host(name):
+        received = in_order(
+            lambda: kernels().byte_ps_broadcast(
+                token(name),
+                encoded,
+                tensor_name=name,
+                root_rank=root_rank,
+                priority=priority,
+                gradient=gradient,
+            )
         )
-    )
     return bitcast.decode(received, tensor.dtype)
 
 
@@ -94,6 +99,7 @@ def gather(
     name: str | None = None,
     priority: int | None = None,
     gradient: str = "average",
+    process_set: ProcessSet | None = None,
 ) -> tf.Tensor:
     """Concatenates the workers' tensors along axis 0, in rank order; every worker gets the result.
 
@@ -105,6 +111,7 @@ def gather(
         gradient: what a worker gets as the gradient of its rows: the `"average"` of the workers'
             gradients, as in Horovod and BytePS, or their `"sum"`, which is the gradient of the sum
             of the workers' losses.
+        process_set: see `push_pull`. Rows come in the order of the ranks of its workers.
 
     Returns:
         A tensor of shape `[rows of all workers, ...]` and the same dtype.
@@ -123,7 +130,7 @@ def gather(
         raise ValueError(
             "a scalar has no axis 0 to gather along: reshape it to [1], for one element per worker"
         )
-    name = exchange_name(name, "gather")
+    name = exchange_name(name, "gather", scope_of(process_set))
     priority = checked_priority(priority)
     gradient = checked_gradient(gradient)
     if tensor.dtype != tf.string:
@@ -136,13 +143,14 @@ def gather(
 
 def _gather(tensor: tf.Tensor, name: str, priority: int, gradient: str) -> tf.Tensor:
     encoded = bitcast.encode(tensor)
-    gathered = in_order(
-        lambda: kernels().byte_ps_gather(
-            token(name),
-            encoded,
-            tensor_name=name,
-            priority=priority,
-            gradient=gradient,
+    with on_host(name):
+        gathered = in_order(
+            lambda: kernels().byte_ps_gather(
+                token(name),
+                encoded,
+                tensor_name=name,
+                priority=priority,
+                gradient=gradient,
+            )
         )
-    )
     return bitcast.decode(gathered, tensor.dtype)

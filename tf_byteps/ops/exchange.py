@@ -11,23 +11,31 @@ from tf_byteps.exchange.compression import (
     Compression,
     resolve as resolve_compression,
 )
+from tf_byteps.exchange.names import checked
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.exchange.reduce_op import ReduceOp, Sum
 from tf_byteps.ops import (
     gradients as _gradients,  # noqa: F401  (registers them)
     names,
     store,
 )
-from tf_byteps.ops.arguments import exchange_name
 from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.ops.refusals import reported_to_the_others
 from tf_byteps.types import ExchangeInput
 
 
-def _names_of(tensor: ExchangeInput, scope: str, name: str | None, **_: object) -> list[str]:
+def _names_of(
+    tensor: ExchangeInput,
+    scope: str,
+    name: str | None,
+    process_set: ProcessSet | None,
+    **_: object,
+) -> list[str]:
     """Of what `push_pull` sends, whatever else it is called with."""
     tensors = tensor if isinstance(tensor, (list, tuple)) else [tensor]
-    found = [names.in_scope(scope, _push_pull_name(name, each)) for each in tensors]
+    workers = scope_of(process_set)
+    found = [_push_pull_name(scope, name, each, workers) for each in tensors]
     if tensors is tensor:
         found = [f"{each}/{index}" for index, each in enumerate(found)]
     return [
@@ -51,6 +59,7 @@ def push_pull(
     postscale_factor: float = ...,
     priority: int | None = ...,
     sparse_as_dense: bool = ...,
+    process_set: ProcessSet | None = ...,
 ) -> tf.IndexedSlices: ...
 @overload
 def push_pull(
@@ -67,6 +76,7 @@ def push_pull(
     postscale_factor: float = ...,
     priority: int | None = ...,
     sparse_as_dense: bool = ...,
+    process_set: ProcessSet | None = ...,
 ) -> list[Any]: ...
 @overload
 def push_pull(
@@ -83,6 +93,7 @@ def push_pull(
     postscale_factor: float = ...,
     priority: int | None = ...,
     sparse_as_dense: bool = ...,
+    process_set: ProcessSet | None = ...,
 ) -> tf.Tensor: ...
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
@@ -101,6 +112,7 @@ def push_pull(
     postscale_factor: float = 1.0,
     priority: int | None = None,
     sparse_as_dense: bool = False,
+    process_set: ProcessSet | None = None,
 ) -> Any:
     """Combines a tensor elementwise over all workers; every worker gets the result.
 
@@ -136,6 +148,8 @@ def push_pull(
             was sent first in the first step goes first.
         sparse_as_dense: whether to turn `tf.IndexedSlices` into a dense tensor first. Better if
             most rows are touched.
+        process_set: a `tf_byteps.ProcessSet` of the workers that exchange the tensor, of which this
+            is one; an average is divided by their number. Default: all workers of the job.
 
     Returns:
         A tensor of the same shape and dtype; for `tf.IndexedSlices` one with each index once, in
@@ -145,7 +159,8 @@ def push_pull(
         TypeError: the dtype cannot be exchanged or not be compressed, or an argument is of another
             type than it must be.
         ValueError: `average` and `op` are both given, or an average of integers is asked for, or
-            the compression does not exist or not for this op.
+            the compression does not exist or not for this op, or this worker is not in the process
+            set.
         NotImplementedError: the op exists in other libraries but not here.
         tf.errors.FailedPreconditionError: `tf_byteps.init()` was not called, or the workers
             disagree about the tensor.
@@ -158,18 +173,20 @@ def push_pull(
     del device_dense, device_sparse
     if not isinstance(scope, str):
         raise TypeError(f"scope must be a string, got {scope!r}; to choose the operation, pass op=")
+    workers = scope_of(process_set)
     if enable_async:
-        _check_async(name, average, op, compression, (prescale_factor, postscale_factor))
+        _check_async(name, average, op, compression, (prescale_factor, postscale_factor), workers)
     reduction = Reduction(
         Sum if enable_async else reduce_op.resolve(average, op),
         resolve_compression(compression),
         prescale_factor,
         postscale_factor,
         sparse_as_dense,
+        workers=workers,
     )
     tensors = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
     prepared = [reduction.prepare(each) for each in tensors]
-    tensor_names = [names.in_scope(scope, _push_pull_name(name, each)) for each in prepared]
+    tensor_names = [_push_pull_name(scope, name, each, workers) for each in prepared]
     if enable_async:
         if isinstance(tensor, (list, tuple)):
             tensor_names = [f"{each}/{index}" for index, each in enumerate(tensor_names)]
@@ -187,6 +204,7 @@ def _check_async(
     op: ReduceOp | str | None,
     compression: AnyCompressor,
     factors: tuple[float, float],
+    workers: str,
 ) -> None:
     if name is None:
         raise ValueError(
@@ -203,10 +221,15 @@ def _check_async(
             "enable_async=True takes no compression and no factors: the first push is the initial "
             "value, which they would change, too"
         )
+    if workers:
+        raise ValueError(
+            "enable_async=True with a process set: servers hold one value for all workers; leave "
+            "process_set out"
+        )
     store.check_job()
 
 
-def _push_pull_name(name: str | None, tensor: object) -> str:
-    if isinstance(tensor, tf.IndexedSlices):
-        return exchange_name(name, "push_pull of rows")
-    return exchange_name(name, "push_pull")
+def _push_pull_name(scope: str, name: str | None, tensor: object, workers: str) -> str:
+    kind = "push_pull of rows" if isinstance(tensor, tf.IndexedSlices) else "push_pull"
+    its = names.unnamed(kind, workers) if name is None else checked(name)
+    return names.in_scope(workers, names.in_scope(scope, its))

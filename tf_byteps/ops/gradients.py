@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_byteps.ops import names
 from tf_byteps.ops.compiled.control_flow_order import INNER_GRAPHS, in_order
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.process_sets import on_host, rank_in
 from tf_byteps.types import Exchanged
 
 
@@ -62,8 +63,9 @@ def _gather_gradient(operation: tf.Operation, gradient: Exchanged) -> list[Any]:
     name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient/rows")
     own_rows = shape[:1]
     (its_token,) = _tokens(operation, [name])
-    all_rows = in_order(lambda: kernels().byte_ps_gather(its_token, own_rows, tensor_name=name))
-    is_before = tf.range(tf.size(all_rows)) < _rank()
+    with on_host(name):
+        all_rows = in_order(lambda: kernels().byte_ps_gather(its_token, own_rows, tensor_name=name))
+    is_before = tf.range(tf.size(all_rows)) < rank_in(name)
     begin = tf.reduce_sum(tf.where(is_before, all_rows, tf.zeros_like(all_rows)))
     # Not a slice, whose begin XLA wants to know when it compiles.
     own = tf.gather(reduced, begin + tf.range(shape[0]))
@@ -123,15 +125,16 @@ def _reduce(operation: tf.Operation, gradient: Exchanged, op: str) -> Any:
     name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient")
     value = tf.convert_to_tensor(gradient)
     (its_token,) = _tokens(operation, [name])
-    return in_order(
-        lambda: kernels().byte_ps_push_pull(
-            its_token,
-            value,
-            tensor_name=name,
-            op=op,
-            priority=operation.get_attr("priority"),
+    with on_host(name):
+        return in_order(
+            lambda: kernels().byte_ps_push_pull(
+                its_token,
+                value,
+                tensor_name=name,
+                op=op,
+                priority=operation.get_attr("priority"),
+            )
         )
-    )
 
 
 def _tokens(operation: tf.Operation, gradient_names: list[str]) -> list[tf.Tensor]:

@@ -22,6 +22,7 @@ from tf_byteps.ops.compiled.control_flow_order import in_order
 from tf_byteps.ops.compression import shared_norms
 from tf_byteps.ops.compression.pipelined_norms import PipelinedNorms
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.process_sets import on_host
 from tf_byteps.ops.sparse import row_sums, slices
 from tf_byteps.ops.sparse.rows import of_rows
 
@@ -142,15 +143,20 @@ class Group:
         name = f"{self.names[place]}/rows"
         if isinstance(rows, row_sums.Rows):
             return rows.exchange(name, self.op == reduce_op.Average, self.priorities[place])
-        return kernels().byte_ps_gather(
-            token(name),
-            rows,
-            tensor_name=name,
-            priority=self.priorities[place],
-            codec=codec_of(of_rows(self.compressions[place])),
-        )
+        with on_host(name):
+            return kernels().byte_ps_gather(
+                token(name),
+                rows,
+                tensor_name=name,
+                priority=self.priorities[place],
+                codec=codec_of(of_rows(self.compressions[place])),
+            )
 
     def _push_pull(self, place: int, value: tf.Tensor, shares_norms: bool) -> tf.Tensor:
+        with on_host(self.names[place]):
+            return self._push_pull_here(place, value, shares_norms)
+
+    def _push_pull_here(self, place: int, value: tf.Tensor, shares_norms: bool) -> tf.Tensor:
         name, priority = self.names[place], self.priorities[place]
         norms = None
         if shares_norms:

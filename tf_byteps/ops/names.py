@@ -19,7 +19,7 @@ def call_site() -> str:
     return names.call_site(reversed(tf_stack.extract_stack()))
 
 
-def unnamed(kind: str) -> str:
+def unnamed(kind: str, workers: str = "") -> str:
     """The name of an exchange that the user gave none.
 
     Within a `tf.function`, the uses at one place are numbered in trace order. In eager code they
@@ -28,18 +28,26 @@ def unnamed(kind: str) -> str:
 
     Args:
         kind: what is exchanged for what purpose, for example `"broadcast"`.
+        workers: `process_sets.scope_of` those who exchange it. Each set numbers for itself: its
+            workers may not be in the others.
 
     Returns:
         For example `"push_pull@train.py:42:train_step"`.
     """
-    return numbered(f"{kind}@{call_site()}")
+    return numbered(f"{kind}@{call_site()}", workers)
 
 
-def numbered(name: str) -> str:
-    """`name`, with `#1`, `#2`, ... for its further uses within the graph under construction."""
+def numbered(name: str, workers: str = "") -> str:
+    """`name`, with `#1`, `#2`, ... for its further uses within the graph under construction.
+
+    Args:
+        name: of an exchange, below `workers`.
+        workers: see `unnamed`.
+    """
     if tf.executing_eagerly():
         return name
     with _counts_lock:
         counts = _counts.setdefault(tf.compat.v1.get_default_graph(), {})
-        index = counts[name] = counts.get(name, -1) + 1
+        counted = in_scope(workers, name)
+        index = counts[counted] = counts.get(counted, -1) + 1
     return f"{name}#{index}" if index else name

@@ -17,7 +17,7 @@ from tf_byteps.ops import batching, compiling
 from tf_byteps.ops.arguments import checked_tensor
 from tf_byteps.ops.compression import low_rank
 from tf_byteps.ops.group import Group
-from tf_byteps.ops.library import kernels
+from tf_byteps.ops.process_sets import size_in
 from tf_byteps.ops.sparse import row_sums
 from tf_byteps.types import Exchanged, ExchangeInput
 
@@ -33,6 +33,7 @@ class Reduction:
         sparse_as_dense: see `push_pull`.
         backup_workers: how many workers an average of tensors need not wait for.
         merge_repeated_rows: whether rows of `tf.IndexedSlices` with one index become one row.
+        workers: `process_sets.scope_of` those who exchange, with which the names begin.
     """
 
     def __init__(
@@ -44,7 +45,13 @@ class Reduction:
         sparse_as_dense: bool = False,
         backup_workers: int = 0,
         merge_repeated_rows: bool = True,
+        workers: str = "",
     ) -> None:
+        if workers and backup_workers:
+            raise ValueError(
+                f"backup_workers is {backup_workers}, and an exchange of a process set waits for "
+                "all of its workers: set it to 0, or leave process_set out"
+            )
         self.op = op
         self.compression = resolve_choice(compression)
         self.prescale_factor = prescale_factor
@@ -52,6 +59,7 @@ class Reduction:
         self.sparse_as_dense = sparse_as_dense
         self.backup_workers = backup_workers
         self.merge_repeated_rows = merge_repeated_rows
+        self.workers = workers
 
     def prepare(self, tensor: ExchangeInput) -> tf.Tensor | tf.IndexedSlices:
         """A tensor to exchange, checked: a `tf.Tensor` or `tf.IndexedSlices`."""
@@ -164,7 +172,7 @@ class Reduction:
         )
         if self.op == reduce_op.Average:
             return averages
-        size = kernels().byte_ps_place(what="size")
+        size = size_in(names[0])
         return [each * tf.cast(size, each.dtype) for each in averages]
 
     def exchange(self, tensor: Exchanged, name: str, priority: int = BACKWARD_ORDER) -> Exchanged:

@@ -6,8 +6,8 @@ from typing import Any, overload
 
 import tensorflow as tf
 
-from tf_byteps import runtime
 from tf_byteps.exchange.arguments import checked_priority
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.ops import (
     bitcast,
     compiling,
@@ -16,6 +16,7 @@ from tf_byteps.ops import (
 from tf_byteps.ops.arguments import checked_tensor, exchange_name, names_for
 from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.process_sets import size_in
 from tf_byteps.ops.refusals import reported_to_the_others
 from tf_byteps.types import ExchangeInput, TensorLike
 
@@ -26,6 +27,7 @@ def alltoall(
     splits: None = None,
     name: str | None = None,
     priority: int | None = None,
+    process_set: ProcessSet | None = None,
 ) -> tf.Tensor: ...
 @overload
 def alltoall(
@@ -33,6 +35,7 @@ def alltoall(
     splits: TensorLike,
     name: str | None = None,
     priority: int | None = None,
+    process_set: ProcessSet | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
@@ -42,6 +45,7 @@ def alltoall(
     splits: TensorLike | None = None,
     name: str | None = None,
     priority: int | None = None,
+    process_set: ProcessSet | None = None,
 ) -> Any:
     """Sends each worker its rows of a tensor, and receives what the workers have for this one.
 
@@ -60,6 +64,8 @@ def alltoall(
             the same number for each; `rows` must then be a multiple of `size()`.
         name: see `push_pull`.
         priority: see `push_pull`.
+        process_set: see `push_pull`. Then `splits` are for its workers, in the order of their
+            ranks.
 
     Returns:
         A tensor of shape `[received rows, ...]` and the same dtype, in the order of the ranks that
@@ -85,9 +91,9 @@ def alltoall(
     if tensor.shape.rank == 0:
         raise ValueError("a scalar has no rows to split: reshape it to [1]")
     refuse_compiled("alltoall")
-    name = exchange_name(name, "alltoall")
+    name = exchange_name(name, "alltoall", scope_of(process_set))
     rows = tf.shape(tensor, out_type=tf.int64)[0]
-    sent = _even_splits(rows) if splits is None else _checked_splits(splits)
+    sent = _even_splits(rows, name) if splits is None else _checked_splits(splits)
     result, received = kernels().byte_ps_all_to_all(
         token(name),
         bitcast.encode(tensor),
@@ -123,12 +129,11 @@ def _checked_splits(splits: TensorLike) -> tf.Tensor:
     return vector
 
 
-def _even_splits(rows: tf.Tensor) -> Any:
-    # Read when it runs: the function may outlive the job in which it was traced.
-    size = tf.cast(kernels().byte_ps_place(what="size"), tf.int64)
+def _even_splits(rows: tf.Tensor, name: str) -> Any:
+    size = tf.cast(size_in(name), tf.int64)
     if tf.executing_eagerly() and int(rows) % int(size) != 0:
         raise ValueError(
-            f"{int(rows)} rows cannot be split evenly among {runtime.size()} workers: give splits, "
+            f"{int(rows)} rows cannot be split evenly among {int(size)} workers: give splits, "
             "the number of rows for each worker"
         )
     return tf.fill([size], rows // size)

@@ -22,6 +22,7 @@ from tf_byteps.runtime.facts import (
     rank as rank,
     requested_config as requested_config,
     server_counters as server_counters,
+    session as session,
     size as size,
 )
 from tf_byteps.runtime.lifecycle import (

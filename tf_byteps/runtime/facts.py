@@ -10,6 +10,16 @@ from tf_byteps.errors import LostProcess
 from tf_byteps.rendezvous.host import own_address as host_address
 from tf_byteps.rendezvous.messages import Address
 from tf_byteps.runtime.lifecycle import current
+from tf_byteps.runtime.session import Session
+
+
+def session(what: str) -> Session:
+    """What identifies this worker's time in its job, between `init` and `shutdown`.
+
+    Args:
+        what: is asked for, in the error if there is none.
+    """
+    return current(what)
 
 
 def epoch() -> int:

@@ -7,8 +7,8 @@ from typing import Any, overload
 import tensorflow as tf
 
 from tf_byteps.exchange.compression import AnyCompressor
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.exchange.reduce_op import ReduceOp
-from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.ops import (
     Compression,
     batching,
@@ -30,7 +30,7 @@ def allreduce(
     prescale_factor: float = ...,
     postscale_factor: float = ...,
     name: str | None = ...,
-    process_set: None = ...,
+    process_set: ProcessSet | None = ...,
 ) -> tf.IndexedSlices: ...
 @overload
 def allreduce(
@@ -43,7 +43,7 @@ def allreduce(
     prescale_factor: float = ...,
     postscale_factor: float = ...,
     name: str | None = ...,
-    process_set: None = ...,
+    process_set: ProcessSet | None = ...,
 ) -> list[Any]: ...
 @overload
 def allreduce(
@@ -56,7 +56,7 @@ def allreduce(
     prescale_factor: float = ...,
     postscale_factor: float = ...,
     name: str | None = ...,
-    process_set: None = ...,
+    process_set: ProcessSet | None = ...,
 ) -> tf.Tensor: ...
 @tf.autograph.experimental.do_not_convert
 def allreduce(
@@ -69,7 +69,7 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
-    process_set: None = None,
+    process_set: ProcessSet | None = None,
 ) -> Any:
     """`push_pull` under Horovod's name and with its order of arguments.
 
@@ -83,20 +83,19 @@ def allreduce(
         prescale_factor: see `push_pull`.
         postscale_factor: see `push_pull`.
         name: see `push_pull`.
-        process_set: must be `None`: an exchange is always between all workers.
+        process_set: see `push_pull`.
 
     Returns:
         See `push_pull`.
 
     Raises:
-        NotImplementedError: `process_set` is given. Otherwise see `push_pull`.
+        See `push_pull`.
 
     Example:
 
     >>> tf_byteps.allreduce(tf.constant([1.0, 2.0]), op=tf_byteps.Sum, name="loss")
     """
     del device_dense, device_sparse
-    refuse_process_set(process_set)
     return push_pull(
         tensor,
         average=average,
@@ -105,6 +104,7 @@ def allreduce(
         name=name,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
+        process_set=process_set,
     )
 
 
@@ -135,7 +135,10 @@ def grouped_allreduce(tensors: Iterable[Any], *args: Any, **kwargs: Any) -> list
 
 @tf.autograph.experimental.do_not_convert
 def grouped_allgather(
-    tensors: Iterable[Any], name: str | None = None, gradient: str = "average"
+    tensors: Iterable[Any],
+    name: str | None = None,
+    gradient: str = "average",
+    process_set: ProcessSet | None = None,
 ) -> list[tf.Tensor]:
     """`allgather` of a list of tensors.
 
@@ -143,6 +146,7 @@ def grouped_allgather(
         tensors: a list of tensors of shape `[rows, ...]`; `rows` may differ between the workers.
         name: a string, the same on all workers. Default: derived from the place of the call.
         gradient: see `allgather`.
+        process_set: see `allgather`.
 
     Returns:
         The list of tensors of shape `[rows of all workers, ...]`.
@@ -154,9 +158,10 @@ def grouped_allgather(
 
     >>> tf_byteps.grouped_allgather([tf.ones([2, 3]), tf.zeros([1])], name="pair")
     """
-    prefix = name or names.numbered(f"grouped_allgather@{names.call_site()}")
+    prefix = name or names.unnamed("grouped_allgather", scope_of(process_set))
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    group = _Gathers(tuple(f"{prefix}/{index}" for index in range(len(tensors))), gradient)
+    indices = range(len(tensors))
+    group = _Gathers(tuple(f"{prefix}/{index}" for index in indices), gradient, process_set)
     return batching.run(group, tensors)
 
 
@@ -164,15 +169,22 @@ def grouped_allgather(
 class _Gathers:
     names: tuple
     gradient: str
+    process_set: ProcessSet | None
 
     def __call__(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         pairs = zip(tensors, self.names, strict=True)
-        return [gather(tensor, name, gradient=self.gradient) for tensor, name in pairs]
+        return [
+            gather(tensor, name, gradient=self.gradient, process_set=self.process_set)
+            for tensor, name in pairs
+        ]
 
 
 @tf.autograph.experimental.do_not_convert
 def broadcast_(
-    variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: None = None
+    variables: Iterable[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet | None = None,
 ) -> list[Any]:
     """Sets variables to the root's values, in place.
 
@@ -180,23 +192,25 @@ def broadcast_(
         variables: a list of `tf.Variable` or `keras.Variable`, in the same order on all workers.
         root_rank: an integer, the rank of the worker whose values count.
         name: a string, the same on all workers. Default: derived from the place of the call.
-        process_set: must be `None`: an exchange is always between all workers.
+        process_set: see `broadcast`.
 
     Returns:
         The list of the variables.
 
     Raises:
-        NotImplementedError: `process_set` is given.
+        ValueError: see `broadcast`.
         tf.errors.FailedPreconditionError: the workers' variables differ in shape or dtype.
 
     Example:
 
     >>> tf_byteps.broadcast_(model.trainable_variables, root_rank=0)
     """
-    refuse_process_set(process_set)
     variables = list(variables)
+    workers = scope_of(process_set)
     prefix = name or f"broadcast_@{names.call_site()}"
     for index, variable in enumerate(variables):
         value = tf.convert_to_tensor(variable)
-        variable.assign(broadcast(value, root_rank, name=names.numbered(f"{prefix}/{index}")))
+        its_name = names.numbered(f"{prefix}/{index}", workers)
+        value = broadcast(value, root_rank, name=its_name, process_set=process_set)
+        variable.assign(value)
     return variables

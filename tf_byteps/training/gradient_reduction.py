@@ -10,8 +10,8 @@ from tf_byteps.exchange.gradient_arguments import GradientArguments
 from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.exchange.reduce_op import Average
 from tf_byteps.gradients.reducing import reduce_gradients
+from tf_byteps.ops.process_sets import size_in
 from tf_byteps.ops.reduction import Reduction
-from tf_byteps.training.runtime_ops import size_op
 
 
 class GradientReduction(GradientArguments):
@@ -43,6 +43,7 @@ class GradientReduction(GradientArguments):
             sparse_as_dense=self.sparse_as_dense,
             backup_workers=checked_backup_workers(self.backup_workers),
             merge_repeated_rows=self.merge_repeated_rows,
+            workers=self.workers,
         )
         gradients = list(gradients)
         local = [self.is_local(variable) for variable in variables]
@@ -67,7 +68,7 @@ class GradientReduction(GradientArguments):
     def _scaled_local(self, gradient: Any, multiplier: float) -> Any:
         factor = tf.constant(multiplier, tf.float32)
         if self.scale_local_gradients and self.op == Average:
-            factor /= tf.cast(size_op(), tf.float32)
+            factor /= tf.cast(size_in(f"{self.workers}/"), tf.float32)
 
         def scale(tensor: tf.Tensor) -> tf.Tensor:
             return tensor * tf.cast(factor, tensor.dtype)

@@ -4,7 +4,7 @@ None of them can be compiled by XLA."""
 
 import tensorflow as tf
 
-from tf_byteps.exchange.unsupported import refuse_process_set
+from tf_byteps.exchange import process_sets
 from tf_byteps.ops.library import kernels
 
 
@@ -50,21 +50,43 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """The number of workers, read at run time.
 
     Args:
-        process_set_id: must be 0: there are no process sets.
+        process_set_id: of a `ProcessSet`: how many workers that has. Default: all workers.
         name: a name for the operation.
 
     Returns:
         An int32 scalar.
 
     Raises:
-        NotImplementedError: another process set is asked for. Otherwise see `rank_op`.
+        ValueError: there is no such process set. Otherwise see `rank_op`.
 
     Example:
 
     >>> mean = total / tf.cast(tf_byteps.size_op(), tf.float32)
     """
-    refuse_process_set(process_set_id or None)
+    if process_set_id:
+        return tf.constant(len(process_sets.by_id(process_set_id).ranks), name=name)
     return kernels().byte_ps_place(what="size", name=name)
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """Whether this worker is in a process set.
+
+    Args:
+        process_set_id: of the `ProcessSet`. Default: all workers.
+        name: a name for the operation.
+
+    Returns:
+        An int32 scalar, 1 or 0.
+
+    Raises:
+        ValueError: there is no such process set.
+
+    Example:
+
+    >>> is_even = tf_byteps.process_set_included_op(even.process_set_id)
+    """
+    included = process_set_id == 0 or process_sets.by_id(process_set_id).included()
+    return tf.constant(int(bool(included)), name=name)
 
 
 def local_size_op(name: str | None = None) -> tf.Tensor:

@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.exchange.compression import AnyCompressor
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.exchange.reduce_op import Average, ReduceOp
-from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.ops import Compression, names, push_pull
-from tf_byteps.ops.arguments import checked_tensor, exchange_name, names_for
-from tf_byteps.ops.library import kernels
+from tf_byteps.ops.arguments import checked_tensor, names_for
+from tf_byteps.ops.process_sets import rank_in, size_in
 from tf_byteps.ops.refusals import reported_to_the_others
 from tf_byteps.ops.scattering import refuse_compiled
 from tf_byteps.types import TensorLike
@@ -25,7 +25,7 @@ def reducescatter(
     compression: AnyCompressor = Compression.none,
     op: ReduceOp | str = Average,
     name: str | None = None,
-    process_set: None = None,
+    process_set: ProcessSet | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
@@ -41,7 +41,7 @@ def reducescatter(
         compression: see `push_pull`.
         op: see `push_pull`.
         name: see `push_pull`.
-        process_set: not supported.
+        process_set: see `push_pull`. The rows are split among its workers.
         prescale_factor: see `push_pull`.
         postscale_factor: see `push_pull`.
 
@@ -53,7 +53,7 @@ def reducescatter(
 
     Raises:
         ValueError: the tensor is a scalar; and see `push_pull`.
-        NotImplementedError: it is called in a function that XLA compiles, or with a process set.
+        NotImplementedError: it is called in a function that XLA compiles.
         TypeError: see `push_pull`; and `tf.IndexedSlices`.
         tf.errors.FailedPreconditionError: see `push_pull`.
 
@@ -61,17 +61,19 @@ def reducescatter(
 
     >>> own = tf_byteps.reducescatter(tf.ones([tf_byteps.size(), 8]), op=tf_byteps.Sum, name="x")
     """
-    refuse_process_set(process_set)
+    workers = scope_of(process_set)
+    checked = _checked_rows(tensor, name, process_set)
     reduced = push_pull(
-        _checked_rows(tensor, name),
+        checked,
         device_dense=device_dense,
         compression=compression,
         op=op,
-        name=exchange_name(name, "reducescatter"),
+        name=names.unnamed("reducescatter", workers) if name is None else name,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
+        process_set=process_set,
     )
-    return _own_rows(reduced)
+    return _own_rows(reduced, workers)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -80,7 +82,7 @@ def grouped_reducescatter(
     device_dense: str = "",
     compression: AnyCompressor = Compression.none,
     op: ReduceOp | str = Average,
-    process_set: None = None,
+    process_set: ProcessSet | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
@@ -92,7 +94,7 @@ def grouped_reducescatter(
         device_dense: see `push_pull`.
         compression: see `push_pull`.
         op: see `push_pull`.
-        process_set: not supported.
+        process_set: see `push_pull`. The rows are split among its workers.
         prescale_factor: see `push_pull`.
         postscale_factor: see `push_pull`.
         name: a string, the same on all workers. Default: derived from the place of the call.
@@ -107,24 +109,30 @@ def grouped_reducescatter(
 
     >>> tf_byteps.grouped_reducescatter([tf.ones([4]), tf.zeros([2, 3])], name="pair")
     """
-    refuse_process_set(process_set)
-    name = name or names.numbered(f"grouped_reducescatter@{names.call_site()}")
+    workers = scope_of(process_set)
+    name = name or names.unnamed("grouped_reducescatter", workers)
     reduced = push_pull(
-        [_checked_rows(tensor, f"{name}/{index}") for index, tensor in enumerate(tensors)],
+        [
+            _checked_rows(tensor, f"{name}/{index}", process_set)
+            for index, tensor in enumerate(tensors)
+        ],
         device_dense=device_dense,
         compression=compression,
         op=op,
         name=name,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
+        process_set=process_set,
     )
-    return [_own_rows(each) for each in reduced]
+    return [_own_rows(each, workers) for each in reduced]
 
 
 # What `push_pull` refuses it reports itself.
 @reported_to_the_others(names_for("reducescatter"))
-def _checked_rows(tensor: TensorLike, name: str | None) -> tf.Tensor:
-    del name
+def _checked_rows(
+    tensor: TensorLike, name: str | None, process_set: ProcessSet | None
+) -> tf.Tensor:
+    del name, process_set
     if isinstance(tensor, tf.IndexedSlices):
         raise TypeError("reducescatter takes dense tensors, got tf.IndexedSlices")
     checked = checked_tensor(tensor, "reducescatter")
@@ -134,9 +142,8 @@ def _checked_rows(tensor: TensorLike, name: str | None) -> tf.Tensor:
     return checked
 
 
-def _own_rows(reduced: tf.Tensor) -> Any:
-    # Read when it runs: the function may outlive the job in which it was traced.
-    rank, size = (kernels().byte_ps_place(what=what) for what in ("rank", "size"))
+def _own_rows(reduced: tf.Tensor, workers: str) -> Any:
+    rank, size = rank_in(f"{workers}/"), size_in(f"{workers}/")
     rows = tf.shape(reduced)[0]
     least, more = rows // size, rows % size
     begin = rank * least + tf.minimum(rank, more)

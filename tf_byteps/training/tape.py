@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.exchange.compression_choice import CompressionChoice
-from tf_byteps.exchange.unsupported import refuse_process_set
+from tf_byteps.exchange.process_sets import ProcessSet
 from tf_byteps.ops import Average, Compression, ReduceOp
 from tf_byteps.training.gradient_reduction import GradientReduction
 
@@ -35,7 +35,8 @@ class DistributedGradientTape(tf.GradientTape):
             before the exchange, and the average is multiplied by f after it.
         num_groups: accepted for compatibility and not used: every gradient is exchanged by itself.
         groups: like `num_groups`.
-        process_set: must be `None`: gradients are reduced over all workers.
+        process_set: a `tf_byteps.ProcessSet` of the workers that reduce the gradients, of which
+            this is one. Default: all workers.
         scale_local_gradients: whether the gradients of local sources are divided by the number of
             workers, as those of the others are.
         backup_workers: a number b, with `op=Average` only: the average does not wait for the last b
@@ -45,8 +46,7 @@ class DistributedGradientTape(tf.GradientTape):
             added up before they are used, as in the dense gradient; see `BytePSStrategy`.
 
     Raises:
-        ValueError: `op` is neither an average nor a sum.
-        NotImplementedError: `process_set` is given.
+        ValueError: `op` is neither an average nor a sum, or this worker is not in the process set.
 
     Example:
 
@@ -72,13 +72,12 @@ class DistributedGradientTape(tf.GradientTape):
         gradient_predivide_factor: float = 1.0,
         num_groups: int = 0,
         groups: object = None,
-        process_set: None = None,
+        process_set: ProcessSet | None = None,
         scale_local_gradients: bool = True,
         backup_workers: int | None = None,
         merge_repeated_rows: bool = True,
     ) -> None:
         del device_dense, device_sparse, num_groups, groups
-        refuse_process_set(process_set)
         if not isinstance(gradtape, tf.GradientTape):
             raise TypeError(f"gradtape must be a tf.GradientTape, got {gradtape!r}")
         self.__dict__ = gradtape.__dict__
@@ -91,6 +90,7 @@ class DistributedGradientTape(tf.GradientTape):
             scale_local_gradients,
             backup_workers=backup_workers,
             merge_repeated_rows=merge_repeated_rows,
+            process_set=process_set,
         )
 
     def register_local_source(self, source: Any) -> None:
@@ -197,7 +197,6 @@ def PartialDistributedGradientTape(  # noqa: N802 (its name in Horovod)
     Raises:
         TypeError: there is something else than layers in `local_layers`.
         ValueError: see `DistributedGradientTape`.
-        NotImplementedError: a process set is given.
 
     Example:
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from tf_byteps.exchange.unsupported import refuse_process_set
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.exchange.variable_lists import check_lists, keyed_variables
 from tf_byteps.ops import gather, names
 from tf_byteps.tables import layout as layouts
@@ -18,7 +18,11 @@ _WHAT = "variables to broadcast"
 
 @tf.autograph.experimental.do_not_convert
 def broadcast_variables(
-    variables: Any, root_rank: int, scope: str = "", process_set: None = None, inplace: bool = True
+    variables: Any,
+    root_rank: int,
+    scope: str = "",
+    process_set: ProcessSet | None = None,
+    inplace: bool = True,
 ) -> None:
     """Sets variables to the root's values, on all workers, in one group of broadcasts.
 
@@ -31,29 +35,27 @@ def broadcast_variables(
         variables: a list (or other structure) of `keras.Variable` or `tf.Variable`.
         root_rank: an integer, the rank of the worker whose values count.
         scope: a prefix of the exchanges' names.
-        process_set: must be `None`: an exchange is always between all workers.
+        process_set: see `broadcast`.
         inplace: accepted for compatibility and not used: variables are always set in place.
 
     Raises:
         ValueError: the workers' lists differ; all workers raise it and it names the difference.
             Within a `tf.function` it is a `tf.errors.InvalidArgumentError`.
-        NotImplementedError: `process_set` is given.
 
     Example:
 
     >>> tf_byteps.broadcast_variables(model.variables + optimizer.variables, root_rank=0)
     """
     del inplace
-    refuse_process_set(process_set)
     named = [
         (names.in_scope(scope, getattr(variable, "path", variable.name)), tf_variable(variable))
         for variable in tf.nest.flatten(variables)
         if layouts.of(variable) is None
     ]
     if tf.executing_eagerly():
-        initial_values.synchronize(_WHAT, named, root_rank)
+        initial_values.synchronize(_WHAT, named, root_rank, process_set)
     else:
-        _broadcast_in_function(named, root_rank)
+        _broadcast_in_function(named, root_rank, process_set)
 
 
 def broadcast_global_variables(root_rank: int) -> NoReturn:
@@ -79,15 +81,17 @@ def tf_variable(variable: Any) -> tf.Variable:
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def _broadcast_in_function(named: Sequence[tuple[str, Any]], root_rank: int) -> None:
+def _broadcast_in_function(
+    named: Sequence[tuple[str, Any]], root_rank: int, process_set: ProcessSet | None
+) -> None:
     """Compares and broadcasts when the function runs: workers may trace at different times."""
     keyed = keyed_variables(named)
     text = json.dumps(list(keyed)).encode() + b"\n"
-    name = names.numbered(f"initial values/{_WHAT} in a function")
-    gathered = gather(tf.constant(list(text), tf.uint8), name)
+    name = names.numbered(f"initial values/{_WHAT} in a function", scope_of(process_set))
+    gathered = gather(tf.constant(list(text), tf.uint8), name, process_set=process_set)
     same = tf.numpy_function(_check, [gathered], tf.bool, stateful=True)
     with tf.control_dependencies([same]):
-        initial_values.broadcast_all(keyed, root_rank)
+        initial_values.broadcast_all(keyed, root_rank, process_set)
 
 
 def _check(gathered: np.ndarray) -> bool:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cc/base/members.h"
+
 namespace byteps {
 
 Failover::Failover(int32_t num_workers) : num_workers_(num_workers) {
@@ -28,7 +30,8 @@ void Failover::OnDeparted(int32_t rank) {
   results_.clear();
 }
 
-std::vector<RoundsHeld::Tensor> Failover::OnResults(int32_t rank, const ResultsHeld& held) {
+std::vector<RoundsHeld::Tensor> Failover::OnResults(
+    int32_t rank, const ResultsHeld& held, const std::function<size_t(uint64_t key)>& num_members) {
   std::vector<RoundsHeld::Tensor> all_have;
   if (workers_.size() < num_workers_) return all_have;
   for (const RoundsHeld::Tensor& tensor : held.tensors) {
@@ -39,7 +42,7 @@ std::vector<RoundsHeld::Tensor> Failover::OnResults(int32_t rank, const ResultsH
     holders.have_said.resize(num_workers_);
     if (!holders.have_said[rank]) ++holders.count;
     holders.have_said[rank] = true;
-    if (holders.count < num_workers_) continue;
+    if (holders.count < (num_members ? num_members(tensor.key) : num_workers_)) continue;
     all_have.push_back(tensor);
     results_.erase(tensor.key);
   }
@@ -49,8 +52,11 @@ std::vector<RoundsHeld::Tensor> Failover::OnResults(int32_t rank, const ResultsH
 std::vector<PartsMoved::Part> Failover::Agree(const std::vector<TableEntry>& entries) const {
   std::set<std::pair<uint64_t, uint32_t>> moved;  // variants share their rounds
   std::map<uint64_t, Lag> lags;
+  std::map<uint64_t, size_t> members;
   for (const TableEntry& entry : entries) {
     Lag& lag = lags[entry.key];
+    const auto num_workers = static_cast<int32_t>(workers_.size());
+    members[entry.key] = Members::Of(entry.tensor.name).Count(num_workers);
     if (entry.tensor.kind == ExchangeKind::kStore) lag = Lag::kServer;
     if (entry.tensor.IsQuorumSum()) lag = Lag::kTwoRounds;
     for (uint32_t part = 0; part < entry.parts.size(); ++part) {
@@ -61,7 +67,8 @@ std::vector<PartsMoved::Part> Failover::Agree(const std::vector<TableEntry>& ent
   for (const auto& key_and_part : moved) {
     const auto found = standings_.find(key_and_part);
     if (found == standings_.end()) continue;
-    PartsMoved::Part agreed = AgreeOn(found->second, lags[key_and_part.first]);
+    PartsMoved::Part agreed =
+        AgreeOn(found->second, lags[key_and_part.first], members[key_and_part.first]);
     agreed.key = key_and_part.first;
     agreed.part = key_and_part.second;
     parts.push_back(agreed);
@@ -69,10 +76,11 @@ std::vector<PartsMoved::Part> Failover::Agree(const std::vector<TableEntry>& ent
   return parts;
 }
 
-PartsMoved::Part Failover::AgreeOn(const std::vector<Standing>& standings, Lag lag) const {
+PartsMoved::Part Failover::AgreeOn(const std::vector<Standing>& standings, Lag lag,
+                                   size_t num_members) const {
   PartsMoved::Part agreed;
   // Who says nothing of the part has not come to it yet, which a quorum does not wait for.
-  uint64_t slowest = standings.size() < workers_.size() ? 0 : standings[0].next_round;
+  uint64_t slowest = standings.size() < num_members ? 0 : standings[0].next_round;
   for (const Standing& standing : standings) {
     agreed.next_round = std::max(agreed.next_round, standing.next_round);
     slowest = std::min(slowest, standing.next_round);

@@ -10,6 +10,7 @@
 #define TF_BYTEPS_CC_COORDINATOR_STATE_FAILOVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -70,7 +71,10 @@ class Failover {
 
   // A worker has results. Returns those of which it is now known that all workers have them, so
   // that none need be kept. Not once a worker has left: then all are about to.
-  std::vector<RoundsHeld::Tensor> OnResults(int32_t rank, const ResultsHeld& held);
+  // `num_members`: how many workers take part in the rounds of a key; null: all.
+  std::vector<RoundsHeld::Tensor> OnResults(
+      int32_t rank, const ResultsHeld& held,
+      const std::function<size_t(uint64_t key)>& num_members = nullptr);
 
   // What the moved parts of these entries go on with.
   std::vector<PartsMoved::Part> Agree(const std::vector<TableEntry>& entries) const;
@@ -89,7 +93,8 @@ class Failover {
     kServer,     // of a store: the server itself, too
   };
 
-  PartsMoved::Part AgreeOn(const std::vector<Standing>& standings, Lag lag) const;
+  PartsMoved::Part AgreeOn(const std::vector<Standing>& standings, Lag lag,
+                           size_t num_members) const;
 
   std::set<int32_t> workers_;  // that are here
   State state_ = State::kIdle;

@@ -49,7 +49,8 @@ void Reassignment::On(const PartsHeld& held, const JobPeer& from, CoordinatorEff
 }
 
 void Reassignment::On(const ResultsHeld& held, const JobPeer& from, CoordinatorEffects* effects) {
-  const ResultsHeld all_have{failover_.OnResults(from.rank, held)};
+  const ResultsHeld all_have{failover_.OnResults(
+      from.rank, held, [this](uint64_t key) { return table_.NumMembers(key); })};
   if (!all_have.tensors.empty()) peers_.SendToAll(all_have, effects);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cc/base/members.h"
+
 namespace byteps {
 namespace {
 
@@ -59,7 +61,9 @@ void StallDigest::AddAnswer(const StallAnswer& answer) {
 
 std::string StallDigest::WhoHasSent(size_t index) const {
   std::vector<int32_t> sent, missing, silent;
+  const Members members = Members::Of(waiting_[index].tensor.name);
   for (int32_t rank = 0; rank < num_workers_; ++rank) {
+    if (!members.Contain(rank)) continue;
     const auto answer = answers_.find(rank);
     if (answer == answers_.end()) {
       silent.push_back(rank);
@@ -71,6 +75,14 @@ std::string StallDigest::WhoHasSent(size_t index) const {
       Ranks("sent by", sent) + Ranks("not by", missing) + Ranks("unknown of", silent);
   if (text.size() > 2) text.resize(text.size() - 2);
   return text;
+}
+
+// Whether somebody waits for `rank`, which has sent these.
+bool StallDigest::IsLacked(int32_t rank, const std::vector<uint8_t>& sent) const {
+  for (size_t i = 0; i < sent.size(); ++i) {
+    if (sent[i] == 0 && Members::Of(waiting_[i].tensor.name).Contain(rank)) return true;
+  }
+  return false;
 }
 
 std::string StallDigest::TensorLines() const {
@@ -102,8 +114,7 @@ std::string StallDigest::Text() const {
     const auto answer = answers_.find(rank);
     const bool is_here = answer != answers_.end();
     if (is_here && !waiting_.empty()) {
-      const std::vector<uint8_t>& sent = answer->second.sent;
-      if (std::find(sent.begin(), sent.end(), 0) == sent.end()) continue;
+      if (!IsLacked(rank, answer->second.sent)) continue;
     }
     if (++named > kMostWorkers) {
       ++more;

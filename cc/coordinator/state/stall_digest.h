@@ -53,6 +53,7 @@ class StallDigest {
   };
 
   std::string WhoHasSent(size_t index) const;
+  bool IsLacked(int32_t rank, const std::vector<uint8_t>& sent) const;
   std::string TensorLines() const;
 
   const int32_t num_workers_;

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cc/base/members.h"
 #include "cc/base/store_rounds.h"
 
 namespace byteps {
@@ -218,6 +219,12 @@ TensorTable::Row* TensorTable::AddCutOf(Row* row, uint64_t update_id) {
   added.added_by_cut = true;
   variants.push_back(std::move(added));
   return &variants.back();
+}
+
+int32_t TensorTable::NumMembers(uint64_t key) const {
+  const auto found = rows_.find(key);
+  if (found == rows_.end()) return num_workers_;
+  return Members::Of(found->second.front().entry.tensor.name).Count(num_workers_);
 }
 
 const TensorTable::Row& TensorTable::row(const TableEntry& entry) const {

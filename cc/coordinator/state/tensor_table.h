@@ -43,6 +43,9 @@ class TensorTable {
   // rounds after those.
   std::vector<TableEntry> CutAgain(uint64_t part_bytes, bool compresses, uint64_t update_id);
 
+  // How many workers take part in the rounds of a key.
+  int32_t NumMembers(uint64_t key) const;
+
   // Of a key and a variant that are in the table.
   const Row& row(const TableEntry& entry) const;
 

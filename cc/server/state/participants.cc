@@ -5,7 +5,8 @@ namespace byteps {
 Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts,
                             bool in_rank_order) {
   Participants participants;
-  participants.num_workers = hosts.num_workers();
+  participants.members = Members::Of(entry.tensor.name);
+  participants.num_workers = participants.members.Count(hosts.num_workers());
   participants.contributions = participants.num_workers;
   participants.root = entry.tensor.root_rank;
   if (entry.tensor.per_host) {
@@ -14,7 +15,8 @@ Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMa
   }
   // By host where hosts contribute: who speaks for a host depends on how a tensor is cut.
   for (int32_t i = 0; in_rank_order && i < participants.contributions; ++i)
-    participants.order.push_back(entry.tensor.per_host ? hosts.OwnerOn(i, entry.key, part) : i);
+    participants.order.push_back(entry.tensor.per_host ? hosts.OwnerOn(i, entry.key, part)
+                                                       : participants.members.RankAt(i));
   return participants;
 }
 

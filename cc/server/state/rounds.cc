@@ -6,12 +6,26 @@
 
 namespace byteps {
 
+namespace {
+
+// What nobody reaches: such rounds have all been pushed, and answered.
+constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max() / 2;
+
+}  // namespace
+
 RoundsState::RoundsState(const PartOptions& options, PartSum* sum)
     : options_(options),
+      members_(Members::Of(options.tensor_name)),
       sum_(*sum),
       workers_(options_.num_workers),
       pushed_rounds_(options_.num_workers),
-      history_(options_.num_workers) {}
+      history_(options_.num_workers) {
+  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
+    if (members_.Contain(worker)) continue;
+    pushed_rounds_.Advance(worker, kNever);
+    history_.Advance(worker, kNever);
+  }
+}
 
 void RoundsState::Contribution::Fill(const Push& push) {
   entry = push.entry;

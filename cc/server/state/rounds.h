@@ -18,6 +18,9 @@
 // A connection may break and come again (server/worker_connection.h): a push that was cut off goes
 // on where it was, and the reply to a worker can be made again until that worker pushes again.
 //
+// A tensor's name may say that only some workers take part, a process set (base/members.h): its
+// rounds are theirs, and nobody else is waited for, missed or told.
+//
 // A push costs the same with any number of workers (protocol rule 30): what it depends on is
 // counted, and is looked up among all of them once in a round.
 //
@@ -35,6 +38,7 @@
 #include <vector>
 
 #include "cc/base/lowest_round.h"
+#include "cc/base/members.h"
 #include "cc/base/status.h"
 #include "cc/server/state/grace_window.h"
 #include "cc/server/state/part_sum.h"
@@ -197,6 +201,7 @@ class RoundsState {
   Reply ErrorReply(const Contribution& to, uint64_t round, const Status& status) const;
 
   const PartOptions& options_;
+  const Members members_;
   PartSum& sum_;
   const Departed* departed_ = nullptr;       // of the event that is being processed
   uint64_t round_ = 0;                       // the open round; those below have ended

@@ -14,6 +14,7 @@ from tf_byteps.exchange import host
 from tf_byteps.exchange.arguments import checked_root_rank
 from tf_byteps.exchange.compression import AnyCompressor, Compression
 from tf_byteps.exchange.names import in_scope
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.exchange.reduce_op import Average, ReduceOp
 from tf_byteps.gradients import accumulating
 from tf_byteps.jax import collectives, dtypes
@@ -94,8 +95,17 @@ class Jax(Framework):
             return np.array(collectives.broadcast(_array(value, "broadcast"), root_rank, name))
 
     def broadcast_variables(
-        self, variables: Iterable[Variable], root_rank: int, scope: str = ""
+        self,
+        variables: Iterable[Variable],
+        root_rank: int,
+        scope: str = "",
+        process_set: ProcessSet | None = None,
     ) -> None:
+        if scope_of(process_set):
+            raise NotImplementedError(
+                "broadcast_variables of a process set is for KERAS_BACKEND=tensorflow: set each "
+                "variable to what tf_byteps.jax.broadcast(process_set=...) returns"
+            )
         named = []
         for variable in keras.tree.flatten(variables):
             if not isinstance(variable, keras.Variable):

@@ -136,7 +136,7 @@ class DistributedLossScale(Distributed, _LossScaleOptimizer):
         # Of gradients that are reduced all workers have the same, and so the same answer.
         is_own = self.byteps_reduction.has_local or any(map(is_overwritten, update.variables))
         is_same = update.reduced and not is_own
-        return finite if is_same else finite_everywhere(finite)
+        return finite if is_same else finite_everywhere(finite, self.byteps_reduction.workers)
 
 
 def check_first_step(optimizer: DistributedBase, variables: Sequence[keras.Variable]) -> None:

@@ -13,6 +13,7 @@ from tf_byteps import runtime
 from tf_byteps.exchange import names
 from tf_byteps.exchange.gradient_arguments import GradientArguments
 from tf_byteps.exchange.optimizers import is_overwritten
+from tf_byteps.exchange.process_sets import size_of
 from tf_byteps.exchange.reduce_op import Average, Max, Min
 from tf_byteps.jax.collectives import push_pull_all
 from tf_byteps.jax.gradients import push_pull_gradients
@@ -133,19 +134,21 @@ class GradientReduction(GradientArguments):
 
     def _scaled_local(self, gradient: jax.Array, multiplier: float) -> jax.Array:
         divides = self.scale_local_gradients and self.op == Average
-        factor = multiplier / runtime.size() if divides else multiplier
+        factor = multiplier / size_of(self.process_set) if divides else multiplier
         return gradient * jnp.asarray(factor, gradient.dtype)
 
 
-def finite_everywhere(finite: jax.Array) -> jax.Array:
+def finite_everywhere(finite: jax.Array, workers: str = "") -> jax.Array:
     """Whether the gradients of all workers are finite (protocol rule 27).
 
     Args:
         finite: a boolean scalar, this worker's answer.
+        workers: `process_sets.scope_of` the workers that are asked.
 
     Returns:
         A boolean scalar, the same on all workers.
     """
     own = jnp.asarray(finite, jnp.int32)
-    (least,) = push_pull_all([own], ["gradients are finite"], is_derived=False, op=Min)
+    name = names.in_scope(workers, "gradients are finite")
+    (least,) = push_pull_all([own], [name], is_derived=False, op=Min)
     return least == 1

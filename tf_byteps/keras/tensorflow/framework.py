@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_byteps import ops
 from tf_byteps.exchange.compression import AnyCompressor
+from tf_byteps.exchange.process_sets import ProcessSet
 from tf_byteps.exchange.reduce_op import ReduceOp
 from tf_byteps.gradients import accumulators
 from tf_byteps.keras import asynchronous, first_step
@@ -79,9 +80,13 @@ class TensorFlow(Framework):
         return np.asarray(ops.broadcast(value, root_rank, name))
 
     def broadcast_variables(
-        self, variables: Iterable[Variable], root_rank: int, scope: str = ""
+        self,
+        variables: Iterable[Variable],
+        root_rank: int,
+        scope: str = "",
+        process_set: ProcessSet | None = None,
     ) -> None:
-        broadcast_variables(variables, root_rank, scope)
+        broadcast_variables(variables, root_rank, scope, process_set)
 
     def before_first_step(self, model: keras.Model, function: Callable[[], None]) -> bool:
         """Puts it before the first step's own work: there the shapes are known."""

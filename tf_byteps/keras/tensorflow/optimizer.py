@@ -103,14 +103,20 @@ class DistributedLossScale(Distributed, _LossScaleOptimizer):
         if update.reduced:
             return self._check_reduced(grads)
         finite, update.reduced_of = reduce_if_updating(
-            self, grads, update.variables, super().check_finite, self._reduced_and_checked
+            self,
+            grads,
+            update.variables,
+            super().check_finite,
+            self._reduced_and_checked,
+            self.byteps_reduction.workers,
         )
         return finite
 
     def _check_reduced(self, grads: list[Gradient]) -> Any:
         finite = super().check_finite(grads)
         # Without local gradients they, and so the answer, are the same on all workers.
-        return finite_everywhere(finite) if self.byteps_reduction.has_local else finite
+        reduction = self.byteps_reduction
+        return finite_everywhere(finite, reduction.workers) if reduction.has_local else finite
 
     def _reduced_and_checked(
         self, grads: list[Gradient], variables: list[Variable]

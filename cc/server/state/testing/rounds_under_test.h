@@ -55,13 +55,15 @@ class RoundsUnderTest {
  public:
   static constexpr int32_t kWorkers = 3;
 
-  explicit RoundsUnderTest(int32_t contributions = kWorkers, int32_t backup_workers = 0)
+  // `name` says who takes part.
+  explicit RoundsUnderTest(int32_t contributions = kWorkers, int32_t backup_workers = 0,
+                           const std::string& name = "t")
       : hosts(std::vector<std::string>(kWorkers)),
-        options(OptionsFor(&hosts)),
+        options(OptionsFor(&hosts, name)),
         sum(contributions),
         state(options, &sum) {
     entry.key = 17;
-    entry.tensor.name = "t";
+    entry.tensor.name = name;
     entry.tensor.shape = {1};
     entry.tensor.average = backup_workers > 0;
     entry.tensor.backup_workers = backup_workers;
@@ -148,9 +150,9 @@ class RoundsUnderTest {
   std::string text;                   // of the last error that was taken
 
  private:
-  static PartOptions OptionsFor(const HostMap* hosts) {
+  static PartOptions OptionsFor(const HostMap* hosts, const std::string& name) {
     PartOptions options;
-    options.tensor_name = "t";
+    options.tensor_name = name;
     options.num_workers = kWorkers;
     options.max_lag = 2;
     options.asks = true;
