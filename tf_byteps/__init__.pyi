@@ -38,6 +38,9 @@ from tf_byteps.errors import (
 from tf_byteps.exchange.compression import (
     Compression as Compression,
 )
+from tf_byteps.exchange.joining import (
+    join as join,
+)
 from tf_byteps.exchange.objects import (
     allgather_object as allgather_object,
     broadcast_object as broadcast_object,
@@ -62,7 +65,6 @@ from tf_byteps.exchange.unsupported import (
     BroadcastGlobalVariablesHook as BroadcastGlobalVariablesHook,
     SyncBatchNormalization as SyncBatchNormalization,
     broadcast_object_fn as broadcast_object_fn,
-    join as join,
 )
 from tf_byteps.keras import (
     DistributedOptimizer as DistributedOptimizer,

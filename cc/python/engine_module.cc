@@ -41,6 +41,10 @@ namespace py = pybind11;
 namespace byteps {
 namespace {
 
+Status NotRunning() {
+  return FailedPrecondition("tf_byteps is not running here: call tf_byteps.init() first");
+}
+
 // Releases the interpreter's lock for a scope. Python ends a daemon thread that asks for the lock
 // while the interpreter goes away; unlike that of pybind11's own class, this destructor lets it:
 // otherwise the process would be aborted. So nothing may be thrown in the scope on such a thread.
@@ -613,6 +617,23 @@ void DefineWorker(py::module_& module) {
         if (worker != nullptr) worker->SkipToRounds(rounds);
       },
       py::arg("rounds"), ReleaseLock(), "Tensors' next exchanges have at least these rounds.");
+  module.def(
+      "begin_join",
+      [] {
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        ThrowIfError(worker != nullptr ? worker->BeginJoin() : NotRunning());
+      },
+      ReleaseLock(), "This worker has no more data: see Worker::BeginJoin.");
+  module.def(
+      "wait_for_join",
+      [](double seconds) {
+        std::optional<int32_t> last;
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        ThrowIfError(worker != nullptr ? worker->WaitForJoin(seconds, &last) : NotRunning());
+        return last;
+      },
+      py::arg("seconds"), ReleaseLock(),
+      "The last worker to join, once all have; None after so many seconds.");
   module.def(
       "begin_stores",
       [](const std::vector<std::string>& names) {

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <set>
+#include <utility>
 
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
@@ -26,6 +28,13 @@ class Membership {
   void Disconnect(int32_t rank, const Status& reason) {
     WriterLock lock(mutex_);
     departed_.workers.emplace(rank, reason);
+    any_departed_ = true;
+  }
+
+  // These have no more data; nobody: all have again.
+  void SetJoined(std::set<int32_t> ranks) {
+    WriterLock lock(mutex_);
+    departed_.joined = std::move(ranks);
     any_departed_ = true;
   }
 

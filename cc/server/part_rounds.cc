@@ -49,6 +49,16 @@ PushOutcome PartRounds::OnTime(std::vector<Reply>* replies) {
   return outcome;
 }
 
+PushOutcome PartRounds::OnJoined(std::vector<Reply>* replies) {
+  MutexLock lock(mutex_);
+  PushOutcome outcome =
+      options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+        return state_.OnJoined({departed, WallNanos(), MonotonicNanos()}, replies);
+      });
+  NoteSumTime(outcome, replies);
+  return outcome;
+}
+
 void PartRounds::NoteSumTime(const PushOutcome& outcome, std::vector<Reply>* replies) {
   const int64_t sum_ns = outcome.round_complete ? WallNanos() : 0;
   for (Reply& reply : *replies) {

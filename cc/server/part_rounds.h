@@ -27,6 +27,7 @@ class PartRounds : public ServedPart {
                std::vector<Reply>* replies) override;
   PushOutcome End(const Push& push, std::vector<Reply>* replies) override;
   PushOutcome OnTime(std::vector<Reply>* replies) override;
+  PushOutcome OnJoined(std::vector<Reply>* replies) override;
   Status Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
                 std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) override;
   void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,

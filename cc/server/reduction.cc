@@ -3,7 +3,9 @@
 // In rank order (Participants::order) the one whose turn it is when it begins to arrive goes
 // straight into the sum, as always; the others are received whole into memory of their own, and
 // added in one go once all before them are in (protocol rule 13). Floating-point sums then do not
-// depend on who arrives first. What a codec decodes only as a whole is received whole in any order.
+// depend on who arrives first. A round may end without some workers, who have joined: then their
+// turns are left out, and what nobody was the last to add to is divided at its end. What a codec
+// decodes only as a whole is received whole in any order.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -23,8 +25,8 @@ class Reduction : public Aggregation {
         members_(participants.members),
         order_(participants.order),
         held_(memory.held),
-        sum_(tensor, element_count, tensor.average ? participants.num_workers : 1,
-             participants.contributions, memory),
+        divisor_(tensor.average ? participants.num_workers : 1),
+        sum_(tensor, element_count, divisor_, participants.contributions, memory),
         workers_(order_.empty() && !sum_.takes_whole_contributions() ? 0
                                                                      : participants.num_workers) {}
 
@@ -40,6 +42,7 @@ class Reduction : public Aggregation {
   }
 
   Status End(int32_t worker) override {
+    ++added_;
     if (workers_.empty()) return OkStatus();
     const std::shared_ptr<Buffer>& waiting = Of(worker).waiting;
     if (waiting != nullptr) BYTEPS_RETURN_IF_ERROR(sum_.CheckContribution(waiting->data()));
@@ -52,6 +55,8 @@ class Reduction : public Aggregation {
   bool IsComplete(int32_t contributions) const override { return contributions == contributions_; }
 
   Status Finish(AggregationResult* result) override {
+    for (; next_ < order_.size(); ++next_) AddWaiting(order_[next_]);
+    if (added_ < contributions_ && sum_.sum() != nullptr) sum_.sum()->FinishAll(divisor_);
     sum_.Describe(result);
     Reset();
     return OkStatus();
@@ -61,6 +66,7 @@ class Reduction : public Aggregation {
     sum_.Reset();
     std::fill(workers_.begin(), workers_.end(), Contribution());
     next_ = 0;
+    added_ = 0;
   }
 
  private:
@@ -91,6 +97,8 @@ class Reduction : public Aggregation {
   const std::vector<int32_t> order_;  // empty: in the order of arrival
   size_t next_ = 0;                   // whose turn it is
   const HeldBytes held_;
+  const int32_t divisor_;
+  int32_t added_ = 0;  // contributions that are complete
   RoundSum sum_;
   std::vector<Contribution> workers_;  // by place, of the running round; empty: nobody waits
 };

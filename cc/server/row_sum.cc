@@ -55,6 +55,10 @@ class RowSum : public Aggregation {
   }
 
   Status Finish(AggregationResult* result) override {
+    // Those behind one who has joined have waited for it.
+    for (; added_ < contributions_.size(); ++added_) {
+      if (contributions_[added_].is_complete) BYTEPS_RETURN_IF_ERROR(Add(&contributions_[added_]));
+    }
     std::vector<std::pair<int64_t, const uint8_t*>> rows;
     rows.reserve(slots_.indices().size());
     for (size_t slot = 0; slot < sums_.size(); ++slot)

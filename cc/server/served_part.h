@@ -69,6 +69,12 @@ class ServedPart {
   // waits for the next one.
   virtual void OnResultsHeld(uint64_t next_round) = 0;
 
+  // After Membership has been told that workers have joined: perhaps the round ends.
+  virtual PushOutcome OnJoined(std::vector<Reply>* replies) {
+    (void)replies;
+    return {};
+  }
+
   // Both after Membership has been told. A worker is lost: the open round fails, if there is one.
   virtual void OnLost(std::vector<Reply>* replies) = 0;
   // These have departed: the open round fails if it lacks the push of one of them.

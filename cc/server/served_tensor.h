@@ -60,6 +60,7 @@ class ServedTensor {
 
   // For counters.
   void Used(const TableEntry* entry) { last_used_ = entry; }
+  const TableEntry* last_entry() const { return last_used_; }
   TensorDescription last_used() const { return last_used_.load()->tensor; }
   Tally& tally() { return tally_; }
   const Tally& tally() const { return tally_; }

@@ -132,6 +132,16 @@ std::vector<std::pair<ServedTensor*, std::shared_ptr<ServedPart>>> ServedTensors
   return all;
 }
 
+std::vector<FoundPart> ServedTensors::AllFound() const {
+  std::vector<FoundPart> all;
+  ReaderLock lock(mutex_);
+  for (const auto& [key, tensor] : tensors_) {
+    for (const auto& [number, part] : tensor->parts())
+      all.push_back({tensor.get(), tensor->last_entry(), part, tensor->IsFirstPart(number)});
+  }
+  return all;
+}
+
 void ServedTensors::OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have) const {
   ReaderLock lock(mutex_);
   for (const RoundsHeld::Tensor& tensor : all_have) {

@@ -42,6 +42,8 @@ class ServedTensors {
   // INVALID_ARGUMENT if there is none here, without a text. Null: it has moved.
   Status FindResumed(uint64_t key, uint32_t part, FoundPart* found) const;
   std::vector<std::pair<ServedTensor*, std::shared_ptr<ServedPart>>> AllParts() const;
+  // The same, each with the variant that its tensor has used last.
+  std::vector<FoundPart> AllFound() const;
 
   void OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have) const;
 

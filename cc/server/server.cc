@@ -145,6 +145,8 @@ void Server::OnMessage(const ControlMessage& message) {
     service_->OnResultsHeld(all_have->tensors);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     service_->OnWorkersLeft(goodbye->ranks);
+  } else if (const auto* joined = std::get_if<Joined>(&message)) {
+    service_->OnWorkersJoined(joined->ranks);
   } else if (const auto* lost = std::get_if<PeerLost>(&message)) {
     if (lost->role == Role::kWorker)
       service_->OnWorkerLost(lost->rank, Unavailable(lost->description));

@@ -238,6 +238,23 @@ void SummationService::OnWorkersLeft(const std::vector<int32_t>& ranks) {
   OnDeparted(departed);
 }
 
+void SummationService::OnWorkersJoined(const std::vector<int32_t>& ranks) {
+  membership_.SetJoined({ranks.begin(), ranks.end()});
+  if (ranks.empty()) return;
+  for (const FoundPart& found : tensors_.AllFound()) {
+    std::vector<Reply> replies;
+    // A store goes on without them as without those who leave it; their next push comes back.
+    if (found.part->IsStore()) {
+      std::vector<DepartedWorker> gone;
+      for (const int32_t rank : ranks) gone.push_back({rank, false});
+      found.part->OnDeparted(gone, &replies);
+    }
+    const PushOutcome outcome = found.part->OnJoined(&replies);
+    if (found.entry != nullptr) NoteOutcome(found, outcome);
+    Send(found.tensor, std::move(replies));
+  }
+}
+
 void SummationService::OnWorkerLost(int32_t rank, const Status& reason) {
   LogDebug("worker " + std::to_string(rank) + " is lost: " + reason.ToString());
   membership_.Lose(reason);

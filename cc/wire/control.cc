@@ -213,6 +213,11 @@ void Fields(Archive& archive, typename Archive::template Of<ServerRejoined>& mes
           message.parts);
 }
 
+template <typename Archive>
+void Fields(Archive& archive, typename Archive::template Of<Joined>& message) {
+  archive(message.ranks, message.last, message.problem);
+}
+
 namespace {
 
 // Makes `message` hold the alternative with this index.

@@ -278,11 +278,21 @@ struct ServerRejoined {
   std::vector<Part> parts;
 };
 
+// worker -> coordinator: it has no more data (`ranks` is not read). coordinator -> servers: these
+// have none, and take part in sums by zeros; without ranks: from now on all workers take part
+// again. coordinator -> workers, once all have joined: they go on together. `last`: who came last.
+// Not all can come if there is a `problem`.
+struct Joined {
+  std::vector<int32_t> ranks;
+  int32_t last = -1;
+  std::string problem;
+};
+
 using ControlMessage =
     std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
                  JobEnded, Relay, StallQuery, StallAnswer, LinkReport, PauseRounds, RoundsHeld,
                  Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer, ServerLost, PartsHeld,
-                 PartsMoved, ResultsHeld, ServerRejoined, StallNotice>;
+                 PartsMoved, ResultsHeld, ServerRejoined, StallNotice, Joined>;
 
 std::string EncodeControl(const ControlMessage& message);
 

@@ -59,7 +59,8 @@ std::vector<ControlMessage> OneOfEach() {
           PartsHeld{2, {{17, 0, 5, true}, {18, 1, 0, false}}},
           PartsMoved{16, 2, {SomeEntry("a")}, {{17, 0, 5, 2}, {18, 1, 7, -1}}},
           ResultsHeld{{{17, 5}, {18, 1}}},
-          ServerRejoined{3, 1, "host b", "10.0.0.8", 40111, {{17, 0, 5}, {18, 1, 0}}}};
+          ServerRejoined{3, 1, "host b", "10.0.0.8", 40111, {{17, 0, 5}, {18, 1, 0}}},
+          Joined{{0, 2}, 2, "worker 1 has left"}};
 }
 
 TEST(ControlTest, EveryMessageSurvivesARoundTrip) {
@@ -82,7 +83,7 @@ TEST(ControlTest, TheBytesStayTheSame) {
   std::ostringstream digest;
   for (const int byte : Sha256(all))
     digest << std::hex << std::setw(2) << std::setfill('0') << byte;
-  EXPECT_EQ(digest.str(), "d6962835bfce08a6b70bf91b32b3471c010b26955c21cdec40cba625d94e0b48");
+  EXPECT_EQ(digest.str(), "0eef45c9c9b6e7b3a12073b8f5fe0f9f3711859832cb9861909b6d8c3a6082bd");
 }
 
 TEST(ControlTest, FieldsArriveWhereTheyBelong) {

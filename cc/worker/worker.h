@@ -92,6 +92,12 @@ class Worker : private ConnectionHandler {
   // See Exchanges.
   void BeginStores(const std::vector<std::string>& names);
 
+  // This worker has no more data: until all workers have joined, sums get zeros from it, and it
+  // begins no exchange. Refused while one of its own is in flight.
+  Status BeginJoin();
+  // Waits so long at most. Sets `last` to who was the last to join, once all have.
+  Status WaitForJoin(double seconds, std::optional<int32_t>* last);
+
   // Whether others have begun the tensor's next exchange, and a server asks this worker to, too.
   bool IsRequested(const std::string& name) const;
 
@@ -213,6 +219,9 @@ class Worker : private ConnectionHandler {
   // local_: the asynchronous stores, by name.
   std::map<std::string, std::vector<uint8_t>> own_stores_ BYTEPS_GUARDED_BY(mutex_);
   bool left_ BYTEPS_GUARDED_BY(mutex_) = false;  // the coordinator has answered our goodbye
+  bool has_joined_ BYTEPS_GUARDED_BY(mutex_) = false;
+  std::optional<Joined> all_joined_ BYTEPS_GUARDED_BY(mutex_);  // or why they cannot
+  CondVar join_ended_;
 };
 
 }  // namespace byteps

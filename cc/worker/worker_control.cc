@@ -1,8 +1,12 @@
 // The part of Worker for what the coordinator says, and for what ends the job.
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "cc/base/clock.h"
+#include "cc/base/fork.h"
 #include "cc/base/logging.h"
+#include "cc/base/seconds.h"
 #include "cc/worker/worker_transaction.h"
 
 namespace byteps {
@@ -43,9 +47,51 @@ Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
   } else if (std::holds_alternative<Goodbye>(*message)) {
     left_ = true;
     goodbye_answered_.NotifyAll();
+  } else if (auto* joined = std::get_if<Joined>(message)) {
+    all_joined_ = std::move(*joined);
+    join_ended_.NotifyAll();
   } else if (const auto* query = std::get_if<StallQuery>(message)) {
     state_.watch.OnStallQuery(*query, effects);
   }
+  return OkStatus();
+}
+
+Status Worker::BeginJoin() {
+  BYTEPS_RETURN_IF_ERROR(CheckNotForked());
+  Transaction transaction(this);
+  BYTEPS_RETURN_IF_ERROR(state_.lifecycle.Refusal());
+  if (has_joined_) return FailedPrecondition("join has been called already, and has not ended");
+  if (job_.gpus_share_hosts) {
+    return FailedPrecondition(
+        "the GPUs of a host contribute together, so that one of them cannot join alone: train with "
+        "BytePSStrategy, which goes on with the rest of the data");
+  }
+  const std::vector<std::shared_ptr<Exchange>> live = state_.keys.OldestExchanges();
+  if (!live.empty()) {
+    return FailedPrecondition(live[0]->Name() +
+                              " is in flight: wait for all results before calling join");
+  }
+  has_joined_ = true;
+  all_joined_.reset();
+  if (local_)
+    all_joined_ = Joined{{rank_}, rank_, ""};
+  else
+    transaction.effects()->messages.push_back(Joined());
+  return OkStatus();
+}
+
+Status Worker::WaitForJoin(double seconds, std::optional<int32_t>* last) {
+  MutexLock lock(mutex_);
+  const int64_t end_ns = MonotonicNanos() + SecondsToNanos(seconds);
+  while (!all_joined_.has_value() && state_.lifecycle.is_running()) {
+    const int64_t left_ns = end_ns - MonotonicNanos();
+    if (left_ns <= 0) return OkStatus();
+    join_ended_.WaitFor(mutex_, std::min<int64_t>(left_ns, 100'000'000));
+  }
+  has_joined_ = false;
+  BYTEPS_RETURN_IF_ERROR(state_.lifecycle.Refusal());
+  if (!all_joined_->problem.empty()) return FailedPrecondition(all_joined_->problem);
+  *last = all_joined_->last;
   return OkStatus();
 }
 

@@ -108,7 +108,13 @@ void Worker::Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_ste
   Status status;
   {
     Transaction transaction(this);
-    status = state_.exchanges.Begin(exchange, start_step, transaction.effects());
+    if (has_joined_) {
+      status = FailedPrecondition(exchange->Name() +
+                                  ": this worker has joined, and exchanges nothing until all "
+                                  "workers have");
+    } else {
+      status = state_.exchanges.Begin(exchange, start_step, transaction.effects());
+    }
   }
   if (!status.ok()) exchange->request.done(status);
 }

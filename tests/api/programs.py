@@ -70,7 +70,6 @@ def refused_arguments():
         "dtype": error_of(bps.push_pull, tf.constant(["a"])),
         "process set": error_of(bps.allreduce, x, process_set=1),
         "sparse minimum": error_of(bps.push_pull, _slices([0], [[1.0]]), op="min"),
-        "join": error_of(bps.join),
         "compression": error_of(bps.push_pull, x, compression="int5"),
         "gradients' compression": error_of(bps.DistributedGradientTape, None, compression=8),
         "priority": error_of(bps.push_pull, x, priority=1.5),

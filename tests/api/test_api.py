@@ -62,7 +62,6 @@ def test_refused_arguments(result):
         "dtype": "TypeError",
         "process set": "TypeError",
         "sparse minimum": "ValueError",
-        "join": "NotImplementedError",
         "compression": "ValueError",
         "gradients' compression": "TypeError",
         "priority": "TypeError",
@@ -75,7 +74,6 @@ def test_refused_arguments(result):
         "global variables": "RuntimeError",
     }
     messages = {name: message for name, (_, message) in result.items()}
-    assert "use BytePSStrategy" in messages["join"]
     assert "use one of 'none', 'fp16', 'bf16', 'int8', 'fp8', 'int4'" in messages["compression"]
     assert messages["no root"] == "root_rank must be a rank from 0 to 1, got 2"
     assert "'average' or 'sum', got 'mean'" in messages["gradient"]

@@ -52,6 +52,8 @@ def process_sets(tensor: tf.Tensor, array: jax.Array) -> list[int | None]:
     bps.jax.gather(bps.jax.push_pull(array, process_set=even), process_set=even)
     print(bps.size_op(1), bps.process_set_included_op(1), even.included(), even.ranks)
     bps.remove_process_set(odd)
+    last: int = bps.join()
+    print(last)
     return [even.process_set_id, even.size(), even.rank()]
 
 
@@ -302,5 +304,5 @@ def names_of_other_libraries() -> None:
     """Each says what to use instead."""
     print(bps.Adasum, bps.training is training, bps.errors is errors, bps.ops is ops)
     print(bps.BroadcastGlobalVariablesHook, bps.SyncBatchNormalization)
-    print(bps.broadcast_object_fn, bps.join)
+    print(bps.broadcast_object_fn)
     print(bps.strategy is strategy, bps.launch is launch)

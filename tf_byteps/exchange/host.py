@@ -1,7 +1,8 @@
 """Exchanges of NumPy arrays in host memory: between steps, by the engine, without a framework."""
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -154,6 +155,15 @@ def copy_all(
 def _as_array(received: np.ndarray, given: np.ndarray, kind: str) -> np.ndarray:
     shape = (len(received), *given.shape[1:]) if kind == "gather" else given.shape
     return received.reshape(-1).view(given.dtype).reshape(shape)
+
+
+@contextlib.contextmanager
+def errors_as_raised() -> Iterator[None]:
+    """Around calls of the engine: its errors become what `raise_errors_as` makes of them."""
+    try:
+        yield
+    except _engine.EngineError as error:
+        _raise(error)
 
 
 def _raise(error: _engine.EngineError) -> NoReturn:

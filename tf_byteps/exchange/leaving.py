@@ -68,12 +68,13 @@ def meet(facts: Any, method: str = "fit") -> tuple[list[Any], bool]:
             )
     after_failure = any(has_left for _, has_left, _ in everyone)
     if after_failure:
-        _go_on_together()
+        go_on_together()
     _has_left = _has_left and method != "fit"
     return [other for other, _, _ in everyone], after_failure
 
 
-def _go_on_together() -> None:
+def go_on_together() -> None:
+    """Lets the next exchange of each tensor have one round on all workers. A collective."""
     known = {name: n for name, n in _engine.next_rounds().items() if name not in _KEPT}
     highest = {}
     for rounds in gather_objects(_ROUNDS, known):

@@ -5,7 +5,6 @@ from typing import Any, NoReturn
 _TF1 = "it belongs to TensorFlow 1 sessions; use broadcast_variables, or the Keras callback"
 
 INSTEAD = {
-    "join": "use BytePSStrategy, which trains on the rest of the data when a worker has none left",
     "SyncBatchNormalization": (
         "use BytePSStrategy with keras.layers.BatchNormalization(synchronized=True)"
     ),
@@ -38,5 +37,4 @@ class Unsupported:
 
 broadcast_object_fn = Unsupported("broadcast_object_fn")
 BroadcastGlobalVariablesHook = Unsupported("BroadcastGlobalVariablesHook")
-join = Unsupported("join")
 SyncBatchNormalization = Unsupported("SyncBatchNormalization")

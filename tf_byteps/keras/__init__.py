@@ -22,6 +22,7 @@ from tf_byteps.build_facts import (
     rocm_built,
 )
 from tf_byteps.exchange.compression import Compression
+from tf_byteps.exchange.joining import join
 from tf_byteps.exchange.objects import allgather_object, broadcast_object
 from tf_byteps.exchange.process_sets import (
     ProcessSet,
@@ -33,7 +34,6 @@ from tf_byteps.exchange.process_sets import (
 from tf_byteps.exchange.reduce_op import Average, Max, Min, Product, Sum
 from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what to use instead)
     Adasum,
-    join,
 )
 from tf_byteps.keras import callbacks
 from tf_byteps.keras.optimizer import DistributedOptimizer
@@ -105,6 +105,7 @@ __all__ = [
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "layers",
     "load_model",
     "local_rank",

@@ -7,6 +7,7 @@
 //   peers         the processes, how far each of them is, and what all are told
 //   failover      how far the workers are with parts that get other owners
 //   table         the tensors, their parts and owners
+//   joins         workers that have no more data, until all have none
 //   declarations  tensors that workers declare
 //   retuning      sizes that follow the links
 //   reassignment  servers that are lost while others remain, or are started again
@@ -29,6 +30,7 @@
 #include "cc/coordinator/state/effects.h"
 #include "cc/coordinator/state/failover.h"
 #include "cc/coordinator/state/job_phase.h"
+#include "cc/coordinator/state/joins.h"
 #include "cc/coordinator/state/messages.h"
 #include "cc/coordinator/state/peer_table.h"
 #include "cc/coordinator/state/reassignment.h"
@@ -49,14 +51,16 @@ struct CoordinatorState {
         peers(job, &updates, now_ns),
         failover(job.num_workers()),
         table(job),
+        joins(job.num_workers(), &peers, &updates),
         declarations(failover, &peers, &updates, &table),
         retuning(job, failover, &peers, &updates, &table, &declarations),
-        reassignment(&job, phase, &failover, &peers, &updates, &table, &declarations, retuning),
-        departures(&phase, &peers, &retuning, &reassignment),
+        reassignment(&job, phase, &failover, &peers, &updates, &table, &declarations, retuning,
+                     &joins),
+        departures(&phase, &peers, &joins, &retuning, &reassignment),
         stalls(job.num_workers(), &peers),
         connections(job, timeouts, phase, &peers, &reassignment, &departures),
-        messages(job, &peers, &updates, &declarations, &retuning, &reassignment, &departures,
-                 &stalls) {}
+        messages(job, &peers, &updates, &joins, &declarations, &retuning, &reassignment,
+                 &departures, &stalls) {}
   CoordinatorState(const CoordinatorState&) = delete;
   CoordinatorState& operator=(const CoordinatorState&) = delete;
 
@@ -77,6 +81,7 @@ struct CoordinatorState {
   PeerTable peers;
   Failover failover;
   TensorTable table;
+  Joins joins;
   Declarations declarations;
   Retuning retuning;
   Reassignment reassignment;

@@ -76,7 +76,7 @@ TEST(CoordinatorStateTest, WhoMayNotSendAMessageIsTold) {
     taken_of_worker += of_worker;
   }
   EXPECT_EQ(taken_of_server, 3) << "signs of life, where it listens, acknowledgements";
-  EXPECT_EQ(taken_of_worker, 12);
+  EXPECT_EQ(taken_of_worker, 13);
 }
 
 TEST(CoordinatorStateTest, WhatCannotBeIsRefusedWithItsReason) {

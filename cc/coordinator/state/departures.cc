@@ -12,6 +12,7 @@ void Departures::Leave(JobPeer* peer, CoordinatorEffects* effects) {
   effects->begins_deferred = true;
   effects->wakes_waiter = true;
   EndJobIfOver(effects);
+  joins_.OnDeparted(*peer, effects);
   retuning_.OnDeparted(*peer, effects);
   reassignment_.OnDeparted(*peer, effects);
 }

@@ -8,6 +8,7 @@
 
 #include "cc/coordinator/state/effects.h"
 #include "cc/coordinator/state/job_phase.h"
+#include "cc/coordinator/state/joins.h"
 #include "cc/coordinator/state/peer_table.h"
 #include "cc/coordinator/state/reassignment.h"
 #include "cc/coordinator/state/retuning.h"
@@ -18,8 +19,13 @@ namespace byteps {
 class Departures {
  public:
   // All of them outlive it.
-  Departures(JobPhase* phase, PeerTable* peers, Retuning* retuning, Reassignment* reassignment)
-      : phase_(*phase), peers_(*peers), retuning_(*retuning), reassignment_(*reassignment) {}
+  Departures(JobPhase* phase, PeerTable* peers, Joins* joins, Retuning* retuning,
+             Reassignment* reassignment)
+      : phase_(*phase),
+        peers_(*peers),
+        joins_(*joins),
+        retuning_(*retuning),
+        reassignment_(*reassignment) {}
 
   // It says goodbye.
   void Leave(JobPeer* peer, CoordinatorEffects* effects);
@@ -34,6 +40,7 @@ class Departures {
 
   JobPhase& phase_;
   PeerTable& peers_;
+  Joins& joins_;
   Retuning& retuning_;
   Reassignment& reassignment_;
   std::vector<int32_t> have_left_;  // workers of which the servers have not been told

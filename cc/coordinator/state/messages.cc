@@ -51,6 +51,7 @@ Status PeerMessages::On(const TableAck& ack, JobPeer* from, Effects* effects) {
   }
   if (!updates_.Acknowledge(from->rank, ack.update_id)) return OkStatus();
   reassignment_.EndIfReady(effects);
+  joins_.EndIfReady(effects);
   declarations_.AnswerIfReady(effects);
   retuning_.SendIfReady(effects);
   return OkStatus();
@@ -93,6 +94,10 @@ Status PeerMessages::On(const PartsHeld& held, JobPeer* from, Effects* effects) 
 Status PeerMessages::On(const ResultsHeld& held, JobPeer* from, Effects* effects) {
   reassignment_.On(held, *from, effects);
   return OkStatus();
+}
+
+Status PeerMessages::On(const Joined&, JobPeer* from, Effects* effects) {
+  return joins_.On(*from, effects);
 }
 
 Status PeerMessages::On(Relay& relay, JobPeer* from, Effects* effects) {

@@ -6,6 +6,7 @@
 #include "cc/coordinator/state/declarations.h"
 #include "cc/coordinator/state/departures.h"
 #include "cc/coordinator/state/effects.h"
+#include "cc/coordinator/state/joins.h"
 #include "cc/coordinator/state/peer_table.h"
 #include "cc/coordinator/state/reassignment.h"
 #include "cc/coordinator/state/retuning.h"
@@ -19,12 +20,13 @@ namespace byteps {
 class PeerMessages {
  public:
   // All of them outlive it.
-  PeerMessages(const JobDescription& job, PeerTable* peers, TableUpdates* updates,
+  PeerMessages(const JobDescription& job, PeerTable* peers, TableUpdates* updates, Joins* joins,
                Declarations* declarations, Retuning* retuning, Reassignment* reassignment,
                Departures* departures, Stalls* stalls)
       : job_(job),
         peers_(*peers),
         updates_(*updates),
+        joins_(*joins),
         declarations_(*declarations),
         retuning_(*retuning),
         reassignment_(*reassignment),
@@ -47,6 +49,7 @@ class PeerMessages {
   Status On(const RoundsHeld& held, JobPeer* from, Effects* effects);
   Status On(const PartsHeld& held, JobPeer* from, Effects* effects);
   Status On(const ResultsHeld& held, JobPeer* from, Effects* effects);
+  Status On(const Joined& joined, JobPeer* from, Effects* effects);
   Status On(Relay& relay, JobPeer* from, Effects* effects);
   Status On(const StallQuery& query, JobPeer* from, Effects* effects);
   Status On(const StallAnswer& answer, JobPeer* from, Effects* effects);
@@ -54,6 +57,7 @@ class PeerMessages {
   const JobDescription& job_;
   PeerTable& peers_;
   TableUpdates& updates_;
+  Joins& joins_;
   Declarations& declarations_;
   Retuning& retuning_;
   Reassignment& reassignment_;

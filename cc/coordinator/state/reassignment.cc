@@ -109,6 +109,7 @@ void Reassignment::Greet(const JobPeer& server, CoordinatorEffects* effects) {
     retune.unsent_bytes = retuning_.unsent_bytes();
     peers_.Send(server, std::move(retune), effects);
   }
+  joins_.Greet(server, effects);
   Goodbye goodbye;
   for (const JobPeer& peer : peers_) {
     if (peer.role == Role::kWorker && peer.state == JobPeer::State::kLeft)

@@ -27,6 +27,7 @@
 #include "cc/coordinator/state/effects.h"
 #include "cc/coordinator/state/failover.h"
 #include "cc/coordinator/state/job_phase.h"
+#include "cc/coordinator/state/joins.h"
 #include "cc/coordinator/state/peer_table.h"
 #include "cc/coordinator/state/retuning.h"
 #include "cc/coordinator/state/table_updates.h"
@@ -41,7 +42,7 @@ class Reassignment {
   // All of them outlive it.
   Reassignment(JobDescription* job, const JobPhase& phase, Failover* failover, PeerTable* peers,
                TableUpdates* updates, TensorTable* table, Declarations* declarations,
-               const Retuning& retuning)
+               const Retuning& retuning, Joins* joins)
       : job_(*job),
         phase_(phase),
         failover_(*failover),
@@ -49,7 +50,8 @@ class Reassignment {
         updates_(*updates),
         table_(*table),
         declarations_(*declarations),
-        retuning_(retuning) {}
+        retuning_(retuning),
+        joins_(*joins) {}
 
   // Whether training goes on if `server` is lost now; then Lose does that.
   bool CanLose(const JobPeer& server);
@@ -81,6 +83,7 @@ class Reassignment {
   TensorTable& table_;
   Declarations& declarations_;
   const Retuning& retuning_;
+  Joins& joins_;
   std::optional<PartsMoved> moved_;  // Failover::State::kMoving
 };
 

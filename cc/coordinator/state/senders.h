@@ -40,6 +40,8 @@ inline constexpr MessageRule kMessageRule<PartsHeld> = {Senders::kWorkers, "repo
 template <>
 inline constexpr MessageRule kMessageRule<ResultsHeld> = {Senders::kWorkers, "report results"};
 template <>
+inline constexpr MessageRule kMessageRule<Joined> = {Senders::kWorkers, "join"};
+template <>
 inline constexpr MessageRule kMessageRule<Relay> = {Senders::kWorkers, "write to a worker"};
 template <>
 inline constexpr MessageRule kMessageRule<StallQuery> = {Senders::kWorkers, "ask about a stall"};

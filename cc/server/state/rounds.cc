@@ -148,6 +148,9 @@ void RoundsState::CheckRound(const Push& push, std::vector<Reply>* replies) {
       return FailRound(Cause::kDeparted, OkStatus(), replies);
     }
   }
+  const int32_t joined = FindJoined();
+  const Status without = joined < 0 ? OkStatus() : DescribeJoined(joined, *push.entry);
+  if (!without.ok()) return FailRound(Cause::kOther, without, replies);
   // Those before agree, or the round would have failed.
   if (contributions_[named_[0]].entry != push.entry)
     FailRound(Cause::kDisagreement, OkStatus(), replies);
@@ -197,6 +200,19 @@ PushOutcome RoundsState::OnTime(const Event& event, std::vector<Reply>* replies)
   departed_ = event.departed;
   PushOutcome outcome;
   if (MayEnd(event.steady_ns, &outcome)) CompleteRound(&outcome, replies);
+  return outcome;
+}
+
+PushOutcome RoundsState::OnJoined(const Event& event, std::vector<Reply>* replies) {
+  departed_ = event.departed;
+  PushOutcome outcome;
+  const int32_t joined = FindJoined();
+  if (joined < 0 || cause_ != Cause::kNone || !HasContributions()) return outcome;
+  const Status status = DescribeJoined(joined, *summed_);
+  if (!status.ok())
+    FailRound(Cause::kOther, status, replies);
+  else if (MayEnd(event.steady_ns, &outcome))
+    CompleteRound(&outcome, replies);
   return outcome;
 }
 
@@ -252,7 +268,8 @@ std::vector<int32_t> RoundsState::Lacking(const TableEntry& entry) const {
 }
 
 bool RoundsState::CanComplete() const {
-  if (cause_ != Cause::kNone || waiting_ == 0 || !sum_.IsComplete(waiting_)) return false;
+  if (cause_ != Cause::kNone || waiting_ == 0) return false;
+  if (!sum_.IsComplete(waiting_ + CountAbsentJoined())) return false;
   for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
     if (contributions_[worker].state != State::kWaiting && IsMissed(worker)) return false;
   }

@@ -15,6 +15,9 @@
 // would (server/state/round_history.h). With a grace window, a round that could end waits for more
 // (server/state/grace_window.h), and who was not in the last round is waited for in any case.
 //
+// A worker may have joined: it has no more data, and sums end without it, as if it had pushed zeros
+// (rounds_joins.cc).
+//
 // A connection may break and come again (server/worker_connection.h): a push that was cut off goes
 // on where it was, and the reply to a worker can be made again until that worker pushes again.
 //
@@ -92,6 +95,7 @@ class RoundsState {
   PushOutcome End(const Push& push, const Event& event, std::vector<Reply>* replies);
   // PushOutcome::deadline_ns is here.
   PushOutcome OnTime(const Event& event, std::vector<Reply>* replies);
+  PushOutcome OnJoined(const Event& event, std::vector<Reply>* replies);
   // Over the connection of this generation.
   Status Resume(const std::shared_ptr<WorkerConnection>& from, int32_t worker, uint64_t generation,
                 uint64_t round, std::optional<uint64_t>* received_bytes,
@@ -165,6 +169,12 @@ class RoundsState {
   void OpenRound(uint64_t round, int32_t by, std::vector<Reply>* replies);
   void CheckRound(const Push& push, std::vector<Reply>* replies);
   int32_t FindDeparted(const TableEntry& entry) const;
+  bool HasJoined(int32_t worker) const {
+    return departed_ != nullptr && departed_->joined.count(worker) > 0;
+  }
+  int32_t FindJoined() const;
+  int32_t CountAbsentJoined() const;
+  Status DescribeJoined(int32_t worker, const TableEntry& entry) const;
   bool CanComplete() const;
   bool MayEnd(int64_t steady_ns, PushOutcome* outcome);
   bool IsMissed(int32_t worker) const;

@@ -9,7 +9,7 @@
 namespace byteps {
 
 bool RoundsState::Contributes(const TableEntry& entry, int32_t worker) const {
-  if (!members_.Contain(worker)) return false;
+  if (!members_.Contain(worker) || HasJoined(worker)) return false;
   return !entry.tensor.per_host || options_.hosts->OwnerOn(options_.hosts->HostOf(worker),
                                                            entry.key, options_.part) == worker;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -79,9 +80,10 @@ struct DepartedWorker {
   bool cut_off = false;  // what has arrived of a push in part only will not go on
 };
 
-// Who of the workers is no longer there.
+// Who of the workers is no longer there, or has no more data.
 struct Departed {
   std::map<int32_t, Status> workers;  // by rank: why; OK: it said goodbye
+  std::set<int32_t> joined;           // sums get zeros from them
   Status lost;                        // the coordinator says that one is dead: nothing goes on
 };
 

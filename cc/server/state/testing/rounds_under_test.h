@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,6 +116,12 @@ class RoundsUnderTest {
     is_departed = true;
     departed.workers[worker] = why;
     state.OnDeparted({{worker, cut_off}}, Now(), &replies);
+  }
+  // These have no more data; nobody: all have again.
+  PushOutcome Join(std::set<int32_t> ranks) {
+    is_departed = true;
+    departed.joined = std::move(ranks);
+    return state.OnJoined(Now(), &replies);
   }
   void Lose(const Status& reason) {
     is_departed = true;

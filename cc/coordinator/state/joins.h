@@ -1,0 +1,50 @@
+// Joins: workers that have no more data, until all have none.
+//
+// Servers go on without them, with zeros in their place. When the last one has joined, servers are
+// told to wait for all again, and only then the workers, who may begin rounds at once.
+#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_JOINS_H_
+#define TF_BYTEPS_CC_COORDINATOR_STATE_JOINS_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+
+#include "cc/coordinator/state/effects.h"
+#include "cc/coordinator/state/peer_table.h"
+#include "cc/coordinator/state/table_updates.h"
+#include "cc/wire/control.h"
+
+namespace byteps {
+
+// Not thread-safe.
+class Joins {
+ public:
+  // All of them outlive it.
+  Joins(int32_t num_workers, PeerTable* peers, TableUpdates* updates)
+      : num_workers_(num_workers), peers_(*peers), updates_(*updates) {}
+
+  // A worker joins. An error is to go after its name.
+  Status On(const JobPeer& from, CoordinatorEffects* effects);
+  // A worker has left: those that have joined wait for it in vain.
+  void OnDeparted(const JobPeer& worker, CoordinatorEffects* effects);
+  // All servers have taken in more.
+  void EndIfReady(CoordinatorEffects* effects);
+  // What a server that has been started again must know.
+  void Greet(const JobPeer& server, CoordinatorEffects* effects);
+
+ private:
+  Joined Now() const { return {{joined_.begin(), joined_.end()}, last_, ""}; }
+  void Refuse(const JobPeer& worker, const std::string& leaver, CoordinatorEffects* effects);
+
+  const int32_t num_workers_;
+  PeerTable& peers_;
+  TableUpdates& updates_;
+  std::set<int32_t> joined_;
+  int32_t last_ = -1;
+  std::string leaver_;                     // the name of a worker that has left; empty: none has
+  std::optional<uint64_t> needed_update_;  // all have joined; the servers know by then
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_JOINS_H_

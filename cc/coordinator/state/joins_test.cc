@@ -1,0 +1,69 @@
+// What the coordinator decides about workers that have no more data.
+#include "cc/coordinator/state/joins.h"
+
+#include "cc/coordinator/state/testing/coordinator_under_test.h"
+
+namespace byteps {
+namespace {
+
+class JoinsTest : public testing::Test {
+ protected:
+  JoinsTest() { job_.OpenAll(); }
+
+  template <typename Message>
+  Message First(const CoordinatorEffects& effects, const JobPeer* peer) const {
+    return std::get<Message>(job_.Heard(effects, peer)[0]);
+  }
+
+  CoordinatorUnderTest job_;
+};
+
+TEST_F(JoinsTest, WorkersGoOnOnceAllServersKnow) {
+  CoordinatorEffects effects = job_.Say(job_.worker(1), Joined{});
+  EXPECT_EQ(First<Joined>(effects, job_.server(0)).ranks, std::vector<int32_t>{1});
+  EXPECT_TRUE(job_.Heard(effects, job_.worker(0)).empty());
+  effects = job_.Say(job_.worker(0), Joined{});
+  EXPECT_TRUE((job_.Hears<Joined, TableUpdate>(effects, job_.server(1))));
+  EXPECT_TRUE(First<Joined>(effects, job_.server(1)).ranks.empty()) << "all again";
+  EXPECT_TRUE(job_.Heard(effects, job_.worker(0)).empty()) << "servers may not know yet";
+  const uint64_t update = job_.state.updates.next_id() - 1;
+  EXPECT_TRUE(job_.Say(job_.server(0), TableAck{update}).frames.empty());
+  effects = job_.Say(job_.server(1), TableAck{update});
+  for (const int32_t rank : {0, 1}) {
+    const auto over = First<Joined>(effects, job_.worker(rank));
+    EXPECT_EQ(over.last, 0);
+    EXPECT_EQ(over.problem, "");
+  }
+  // They may join again.
+  effects = job_.Say(job_.worker(0), Joined{});
+  EXPECT_EQ(First<Joined>(effects, job_.server(0)).ranks, std::vector<int32_t>{0});
+}
+
+TEST_F(JoinsTest, TwiceIsRefused) {
+  job_.Say(job_.worker(1), Joined{});
+  EXPECT_EQ(job_.Refusal(job_.worker(1), Joined{}), "worker 1 at 10.0.0.1:1 joined twice");
+}
+
+TEST_F(JoinsTest, WhoLeavesWithoutJoiningIsNamed) {
+  job_.Say(job_.worker(1), Joined{});
+  CoordinatorEffects effects = job_.Say(job_.worker(0), Goodbye{{0}});
+  EXPECT_NE(First<Joined>(effects, job_.worker(1)).problem.find("worker 0 at 10.0.0.1:1 has left"),
+            std::string::npos);
+}
+
+TEST_F(JoinsTest, WhoJoinsLaterThanAnotherLeavesIsTold) {
+  job_.Say(job_.worker(0), Goodbye{{0}});
+  const CoordinatorEffects effects = job_.Say(job_.worker(1), Joined{});
+  EXPECT_NE(First<Joined>(effects, job_.worker(1)).problem.find("has left"), std::string::npos);
+}
+
+TEST_F(JoinsTest, AServerThatComesBackLearnsWhoHasJoined) {
+  job_.Say(job_.worker(1), Joined{});
+  job_.FailOver();
+  ASSERT_TRUE(job_.Readmit(0).ok());
+  const CoordinatorEffects effects = job_.Open(job_.server(0));
+  EXPECT_EQ(First<Joined>(effects, job_.server(0)).ranks, std::vector<int32_t>{1});
+}
+
+}  // namespace
+}  // namespace byteps
