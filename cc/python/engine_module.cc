@@ -349,6 +349,9 @@ py::dict WorkerCountersDict() {
   counters["unanswered_bytes"] = values.unanswered_bytes;
   counters["queued_parts"] = values.queued_parts;
   counters["retried_parts"] = values.retried_parts;
+  const RowChoices::Counts rows = worker->row_choices().counts();
+  counters["row_sum_tensors"] = rows.summed;
+  counters["row_gather_tensors"] = rows.gathered;
   counters["lost_servers"] = values.lost_servers;
   counters["returned_servers"] = values.returned_servers;
   counters["paths"] = PathCountersList(values.paths);

@@ -259,13 +259,15 @@ REGISTER_OP("BytePSRowSum")
     .Attr("tensor_name: string")
     .Attr("average: bool")
     .Attr("priority: int = -2147483648")  // kBackwardOrder
+    .Attr("by: {'servers', 'choice'} = 'servers'")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(SummedRows)
     .Doc(
         "Adds up the rows of a table that the workers have, or averages them; the indices are "
         "ascending, and below `limit` unless that is negative. All workers get all rows that some "
-        "worker has. The servers add them, each those of some blocks of the index space.");
+        "worker has. The servers add them, each those of some blocks of the index space; or, by "
+        "choice, the workers, after a gather, where that is better.");
 
 REGISTER_OP("BytePSEncodeRows")
     .Input("rows: float")

@@ -1,5 +1,7 @@
 // The rows of a table that the workers have, added up by the servers: one exchange for each block
-// of the table's index space (base/coded_rows.h), each with a server of its own.
+// of the table's index space (base/coded_rows.h), each with a server of its own. Or gathered, and
+// added up here, to the same bits: where that is better, and first of all to find that out
+// (worker/row_choices.h).
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -11,6 +13,7 @@
 
 #include "cc/base/coded_rows.h"
 #include "cc/tf/exchange_kernels.h"
+#include "cc/tf/gathered_rows.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -116,10 +119,44 @@ absl::Status WriteOutputs(const std::string& name, RowBlocks* all, OpKernelConte
   return absl::OkStatus();
 }
 
+// Rows that are gathered. Owned as RowBlocks are.
+struct RowGather {
+  std::vector<uint8_t> sent;
+  std::unique_ptr<uint8_t[]> received;
+  std::vector<int64_t> rows;  // of each worker that takes part
+};
+
+// What all that is needed of the operation, which may have ended.
+struct RowsOfTable {
+  std::string name;
+  DType dtype;
+  int64_t width = 0;
+  bool average = false;
+};
+
+// How many different rows there are.
+absl::Status AddGathered(const RowsOfTable& table, const RowGather& gather,
+                         OpKernelContext* context, int64_t* different) {
+  int64_t all = 0;
+  for (const int64_t rows : gather.rows) all += rows;
+  const std::vector<GatheredRow> sorted =
+      SortRows(gather.received.get(), all, table.width * DTypeSize(table.dtype));
+  *different = CountIndices(sorted);
+  Tensor *indices = nullptr, *values = nullptr;
+  TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({*different}), &indices));
+  TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({*different, table.width}), &values));
+  AddSortedRows(sorted, table.dtype, table.width, table.average ? gather.rows.size() : 1,
+                static_cast<int64_t*>(indices->data()), static_cast<uint8_t*>(values->data()));
+  return absl::OkStatus();
+}
+
 class RowSumOp : public AsyncOpKernel {
  public:
   explicit RowSumOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
     OP_REQUIRES_OK(context, ReadExchange(context, ReadRowSum, &exchange_));
+    std::string by;
+    OP_REQUIRES_OK(context, context->GetAttr("by", &by));
+    chooses_ = by == "choice";
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
@@ -136,19 +173,29 @@ class RowSumOp : public AsyncOpKernel {
     const auto* const index = static_cast<const int64_t*>(indices.data());
     const absl::Status status =
         CheckIndices(exchange_.tensor.name, index, indices.dim_size(0), limit);
+    const std::string& name = exchange_.tensor.name;
+    const bool gathers = chooses_ && worker != nullptr && !worker->row_choices().Sums(name);
     // The others' are right perhaps, and they wait.
-    if (!status.ok() && worker != nullptr)
-      worker->GiveUpRounds(NamesOf(NumBlocks(worker)),
+    if (!status.ok() && worker != nullptr) {
+      worker->GiveUpRounds(NamesOf(gathers ? 1 : NumBlocks(worker)),
                            "it refused the call: " + std::string(status.message()));
+      if (chooses_) worker->row_choices().Forget(name);
+    }
     OP_REQUIRES_OK_ASYNC(context, status, done);
+    if (gathers) {
+      return StartGather(worker, std::make_shared<PendingOperation>(context, std::move(done)),
+                         PackRows(index, static_cast<const uint8_t*>(rows.data()), rows.dim_size(0),
+                                  rows.dim_size(1) * DTypeSize(exchange_.tensor.dtype)),
+                         rows, context->device()->tensorflow_cpu_worker_threads()->workers);
+    }
 
     auto all = std::make_shared<RowBlocks>();
     all->width = rows.dim_size(1);
     all->row_bytes = all->width * DTypeSize(exchange_.tensor.dtype);
     Encode(index, static_cast<const uint8_t*>(rows.data()), rows.dim_size(0), NumBlocks(worker),
            all.get());
-    Start(std::make_shared<PendingOperation>(context, std::move(done)), std::move(all),
-          context->device()->tensorflow_cpu_worker_threads()->workers);
+    Start(chooses_ ? worker : nullptr, std::make_shared<PendingOperation>(context, std::move(done)),
+          std::move(all), context->device()->tensorflow_cpu_worker_threads()->workers);
   }
 
  private:
@@ -162,6 +209,11 @@ class RowSumOp : public AsyncOpKernel {
     return std::clamp(worker->job().num_servers(), 1, kMostRowBlocks);
   }
 
+  static void Forget(const std::weak_ptr<Worker>& chooser, const std::string& name) {
+    const std::shared_ptr<Worker> here = chooser.lock();
+    if (here != nullptr) here->row_choices().Forget(name);
+  }
+
   std::vector<std::string> NamesOf(int32_t num_blocks) const {
     std::vector<std::string> names = {exchange_.tensor.name};
     for (int32_t block = 1; block < num_blocks; ++block)
@@ -169,8 +221,60 @@ class RowSumOp : public AsyncOpKernel {
     return names;
   }
 
-  // The operation, and this kernel with it, may end at any time once it has begun.
-  void Start(const std::shared_ptr<PendingOperation>& pending, std::shared_ptr<RowBlocks> all,
+  // As Start. An index takes as many elements as have its bytes.
+  void StartGather(const std::shared_ptr<Worker>& worker,
+                   const std::shared_ptr<PendingOperation>& pending, std::vector<uint8_t> packed,
+                   const Tensor& rows, tsl::thread::ThreadPool* threads) const {
+    const RowsOfTable table{exchange_.tensor.name, exchange_.tensor.dtype, rows.dim_size(1),
+                            exchange_.tensor.average};
+    const auto size = static_cast<int64_t>(DTypeSize(table.dtype));
+    const auto elements = static_cast<int64_t>(kRowIndexBytes) / size + table.width;
+    auto gather = std::make_shared<RowGather>();
+    gather->sent = std::move(packed);
+    ExchangeRequest request;
+    request.tensor = exchange_.tensor;
+    request.tensor.kind = ExchangeKind::kGather;
+    request.tensor.average = false;
+    request.tensor.shape = {-1, 1, elements};  // not as BytePSGather's, which packs otherwise
+    request.priority = exchange_.priority;
+    request.gather_rows = rows.dim_size(0);
+    request.input = gather->sent.data();
+    request.allocate_output =
+        [gather, bytes = elements * size](const std::vector<int64_t>& rows_of_workers) -> void* {
+      uint64_t all = 0;
+      for (const int64_t each : rows_of_workers) all += each * bytes;
+      gather->rows = rows_of_workers;
+      gather->received.reset(new (std::nothrow) uint8_t[std::max<uint64_t>(1, all)]);
+      return gather->received.get();
+    };
+    request.keep_alive = gather;
+    // Weak: the worker keeps its last exchanges.
+    request.done = [chooser = std::weak_ptr<Worker>(worker), pending, gather, table,
+                    threads](const Status& status) {
+      if (!status.ok()) {
+        Forget(chooser, table.name);
+        return pending->EndWith(ToAbslStatus(status));
+      }
+      threads->Schedule([chooser, pending, gather, table] {
+        pending->EndWith(pending->WithContext([&](OpKernelContext* context) {
+          int64_t all = 0, different = 0;
+          for (const int64_t rows_of_worker : gather->rows) all += rows_of_worker;
+          TF_RETURN_IF_ERROR(AddGathered(table, *gather, context, &different));
+          const auto workers = static_cast<int64_t>(gather->rows.size());
+          const std::shared_ptr<Worker> here = chooser.lock();
+          if (here != nullptr) here->row_choices().Note(table.name, workers, all, different);
+          return absl::OkStatus();
+        }));
+      });
+    };
+    ShowInProfiler(&request);
+    if (pending->RegisterCancellation()) Enqueue(std::move(request));
+  }
+
+  // The operation, and this kernel with it, may end at any time once it has begun. `chooser`
+  // chooses anew after an error; null: nobody does.
+  void Start(const std::shared_ptr<Worker>& chooser,
+             const std::shared_ptr<PendingOperation>& pending, std::shared_ptr<RowBlocks> all,
              tsl::thread::ThreadPool* threads) const {
     const std::string name = exchange_.tensor.name;
     const auto count = static_cast<int32_t>(all->blocks.size());
@@ -193,8 +297,10 @@ class RowSumOp : public AsyncOpKernel {
         return block->received.get();
       };
       request.keep_alive = all;
-      request.done = [pending, all, name, threads](const Status& status) {
+      request.done = [chooser = std::weak_ptr<Worker>(chooser), pending, all, name,
+                      threads](const Status& status) {
         const bool is_last = --all->left == 0;
+        if (!status.ok()) Forget(chooser, name);
         if (!status.ok()) return pending->EndWith(ToAbslStatus(status));
         if (!is_last) return;
         // Rows are copied: not on a thread of the engine.
@@ -210,6 +316,7 @@ class RowSumOp : public AsyncOpKernel {
   }
 
   NamedExchange exchange_;
+  bool chooses_ = false;
 };
 
 REGISTER_KERNEL_BUILDER(Name("BytePSRowSum").Device(tensorflow::DEVICE_CPU), RowSumOp);

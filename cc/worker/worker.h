@@ -26,6 +26,7 @@
 #include "cc/van/van.h"
 #include "cc/worker/contribution_form.h"
 #include "cc/worker/exchange_output.h"
+#include "cc/worker/row_choices.h"
 #include "cc/worker/state/effects.h"
 #include "cc/worker/state/worker_state.h"
 #include "cc/worker/tensor_feedback.h"
@@ -97,6 +98,9 @@ class Worker : private ConnectionHandler {
   Status BeginJoin();
   // Waits so long at most. Sets `last` to who was the last to join, once all have.
   Status WaitForJoin(double seconds, std::optional<int32_t>* last);
+
+  // How rows of tables are added up.
+  RowChoices& row_choices() { return row_choices_; }
 
   // Whether others have begun the tensor's next exchange, and a server asks this worker to, too.
   bool IsRequested(const std::string& name) const;
@@ -201,6 +205,7 @@ class Worker : private ConnectionHandler {
   const int32_t rank_;
   const bool local_;  // one worker, no server
   Timeline* const timeline_;
+  RowChoices row_choices_;
   ContributionForm form_;
   std::unique_ptr<Van> van_;
   std::unique_ptr<CoordinatorLink> coordinator_;

@@ -49,7 +49,8 @@ def test_sums_with_error_feedback():
     assert disturbed.kills == 2 and disturbed.digests == undisturbed.digests
 
 
-def test_sums_of_rows():
+@pytest.mark.parametrize("environment", [{"BYTEPS_ROW_SUM_WORKERS": "1"}, {}], ids=["1", "chosen"])
+def test_sums_of_rows(environment):
     """The workers push their rows again, and one that has a sum sends it to the others."""
     undisturbed, disturbed = (
         server_kills.run(
@@ -57,7 +58,7 @@ def test_sums_of_rows():
             seed=7,
             steps=_STEPS,
             servers=3,
-            environment={"BYTEPS_ROW_SUM_WORKERS": "1"},
+            environment=environment,
             jit_compile=False,
             embeds=True,
         )

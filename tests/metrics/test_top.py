@@ -171,6 +171,8 @@ def a_worker(rank, state=RUNS, **changes):
         "steps_since_round": None,
         "saved_bytes": None,
         "late_changes": None,
+        "row_sum_tensors": None,
+        "row_gather_tensors": None,
         "divergence": None,
         "staleness": None,
         **changes,
@@ -207,6 +209,13 @@ def test_the_last_events_are_below_the_tables():
         "server 4: process lost",
         "stalled",
     ]
+
+
+def test_how_rows_are_added_up_is_shown_where_there_are_any():
+    with_rows = a_worker(0, row_sum_tensors=3.0, row_gather_tensors=1.0)
+    line = "rows: servers add up those of 3 tensors, 1 are gathered"
+    assert line in on_screen(View([a_worker(1), with_rows], [], [], [], []))
+    assert "rows:" not in on_screen(View([a_worker(0)], [], [], [], []))
 
 
 def test_the_end_of_a_job_is_one_line():

@@ -43,7 +43,7 @@ def _rows(indices, dtype="float32", index_dtype="int32"):
 
 
 def _gathered(*arguments, **keywords):
-    with mock.patch.object(row_sums, "are_chosen", lambda: False):
+    with mock.patch.object(row_sums, "way", lambda: ""):
         return bps.push_pull(*arguments, **keywords)
 
 
@@ -56,9 +56,9 @@ def _is_equal(one, other):
     )
 
 
-def as_gathered():
+def as_gathered(expected_way="servers"):
     """Whether sums on the servers are bit for bit what a gather gives; what is not."""
-    assert row_sums.are_chosen()
+    assert row_sums.way() == expected_way
     wrong, compared = [], 0
     for case, indices in _cases().items():
         for dtype in DTYPES if case == "usual" else ("float32", "bfloat16"):
@@ -177,9 +177,9 @@ def fit():
     """The weights of a small recommender, trained with sums of rows and with gathers."""
     weights = []
     strategy = bps.BytePSStrategy()
-    for chosen in (row_sums.are_chosen, lambda: False):
+    for chosen in (row_sums.way, lambda: ""):
         keras.utils.set_random_seed(3)
-        with mock.patch.object(row_sums, "are_chosen", chosen):
+        with mock.patch.object(row_sums, "way", chosen):
             with strategy.scope():
                 model = keras.Sequential(
                     [keras.layers.Embedding(500, 4), keras.layers.Flatten(), keras.layers.Dense(1)]
@@ -222,3 +222,43 @@ def _counted(what, slices):
     before = _engine.worker_counters()[what]
     bps.push_pull(slices, op="sum", name="bytes")
     return _engine.worker_counters()[what] - before
+
+
+def chosen_ways():
+    """Tensors of which workers share most rows, half of them, or none: what is exchanged round for
+    round, and whether each result is what a gather gives."""
+    size, rank, counts = bps.size(), bps.rank(), []
+    tables = {
+        "shared": list(range(12)),
+        "half": [*range(6), *(100 + 6 * rank + i for i in range(6))],
+        "own": [100 * rank + i for i in range(12)],
+    }
+    is_equal = {}
+    for name, indices in tables.items():
+        for number in range(3):
+            # Nobody has rows in the first round, which decides nothing.
+            rows = _rows(indices if number else [], index_dtype="int64")
+            found = bps.push_pull(rows, op="average", name=name)
+            expected = _gathered(rows, op="average", name=f"gathered/{name}")
+            is_equal[name] = is_equal.get(name, True) and _is_equal(found, expected)
+        counters = _engine.worker_counters()
+        counts.append((counters["row_sum_tensors"], counters["row_gather_tensors"]))
+    return size, is_equal, counts
+
+
+def choices_after_an_error():
+    """One worker gives a wrong index where servers add up: then all begin anew."""
+    results = []
+    for number in range(6):
+        mine = 9 if number == 3 and bps.rank() == 0 else 1
+        rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([mine]), tf.constant([9, 2]))
+        error = _error_of(bps.push_pull, rows, op="sum", name="erring")
+        bps.push_pull(tf.zeros([]), name="barrier")
+        results.append(error and error[1].partition("index 9 is not a row")[1])
+    return results
+
+
+def operations_by_default():
+    assert row_sums.way() == "choice"
+    rows = _rows([1])
+    return _operations_of(lambda: bps.push_pull(rows, op="sum", name="traced").values)

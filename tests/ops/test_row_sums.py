@@ -121,3 +121,63 @@ def test_bytes_are_those_of_the_formula(size):
     group = workers.run(PROGRAM, ["start", "bytes_of_a_worker"], size, **ROW_SUMS)
     for found in group["bytes_of_a_worker"]:
         assert found == {"up": pytest.approx(1, rel=0.02), "down": pytest.approx(1, rel=0.02)}
+
+
+@pytest.fixture(scope="module", params=[2, 3, 4], ids=lambda size: f"{size}workers by default")
+def default_group(request):
+    scenarios = [
+        "start",
+        "operations_by_default",
+        'as_gathered={"expected_way": "choice"}',
+        "in_functions",
+        "tables",
+        "cast",
+        "refused_by_one",
+        "gradients",
+        "chosen_ways",
+        "choices_after_an_error",
+    ]
+    group = workers.run(PROGRAM, scenarios, request.param)
+    group.size = request.param
+    return group
+
+
+def test_by_default_the_first_rows_decide(default_group):
+    size = default_group.size
+    # Of 12 rows of each worker: 12 different ones; 6 and 6 for each; 12 for each.
+    by_name = {"shared": size >= 3, "half": size >= 3, "own": False}
+    for of_size, is_equal, counts in default_group["chosen_ways"]:
+        assert of_size == size and is_equal == dict.fromkeys(by_name, True)
+        before = [counts[0][0] - by_name["shared"], counts[0][1] - (not by_name["shared"])]
+        for count, sums in zip(counts, by_name.values(), strict=True):
+            before[not sums] += 1
+            assert list(count) == before, "all workers choose the same"
+    assert default_group["chosen_ways"] == [default_group["chosen_ways"][0]] * size
+
+
+def test_by_default_the_bits_are_those_of_a_gather(default_group):
+    scenario = 'as_gathered={"expected_way": "choice"}'
+    for compared, wrong in default_group[scenario]:
+        assert compared == 88 and wrong == []
+    assert default_group["in_functions"] == [[]] * default_group.size
+    assert default_group["operations_by_default"] == [["BytePSRowSum"]] * default_group.size
+
+
+def test_by_default_an_error_lets_all_choose_anew(default_group):
+    said = "index 9 is not a row"
+    for found in default_group["choices_after_an_error"]:
+        assert found == [None, None, None, said, None, None]
+    for rank, errors in enumerate(default_group["refused_by_one"]):
+        for case in ("negative", "beyond the table"):
+            assert rank == 0 or "worker 0" in errors[case][1]
+
+
+def test_by_default_gradients_come_from_all_workers(default_group):
+    test_gradients_come_from_all_workers(default_group)
+    test_rows_of_16_bits(default_group)
+    test_rows_of_any_number_of_axes(default_group)
+
+
+def test_by_default_fit_gives_the_same_weights():
+    group = workers.run(PROGRAM, ["start", "fit"], 3, BYTEPS_DETERMINISTIC="1")
+    assert group["fit"] == [True] * 3

@@ -125,7 +125,7 @@ def test_embeddings_are_exchanged_as_rows_or_as_dense_tensors(group):
     size = group.size
     table = [[0.0] * 2, *([-float(row <= size)] * 2 for row in range(1, 4)), [-float(size)] * 2]
     for rows, dense in group["embeddings"]:
-        assert rows == [["BytePSGather"], table]
+        assert rows == [["BytePSRowSum"], table]
         assert dense == [["BytePSPushPull"], table]
 
 

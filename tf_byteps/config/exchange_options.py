@@ -76,13 +76,15 @@ class ExchangeOptions:
         listed=False,
     )
     row_sum_workers: int = option(
-        0,
+        -1,
         "BYTEPS_ROW_SUM_WORKERS",
-        whole(0),
+        whole(-1),
         "With at least so many workers servers add up the rows of tf.IndexedSlices, instead of "
-        "sending all workers' rows to each worker; 0: never. In an elastic job, whose number of "
-        "workers changes, only 0 and 1 (always) choose. "
+        "sending all workers' rows to each worker; 0: never; -1: where that moves clearly fewer "
+        "bytes, which the first rows of each tensor show. In an elastic job, whose number of "
+        "workers changes, other numbers than -1, 0 and 1 (always) mean 0. "
         "See [embeddings](compression.md#add-rows-up-on-servers).",
+        default_text="-1: chosen for each tensor",
         shared=True,
         listed=False,
     )

@@ -20,7 +20,10 @@ Max = ReduceOp.MAX
 Product = ReduceOp.PRODUCT
 
 _UNSUPPORTED = {
-    "adasum": "BytePS never had it; use Average and scale the learning rate",
+    "adasum": (
+        "it combines gradients pair by pair, which servers that add up do not; use Average and "
+        "scale the learning rate"
+    ),
 }
 
 

@@ -94,7 +94,8 @@ def finite_everywhere(finite: Any, workers: str = "") -> tf.Tensor:
     name = names.in_scope(workers, names.numbered("gradients are finite", workers))
     reduction = Reduction(Min, workers=workers)
     own = reduction.prepare(tf.cast(finite, tf.int32))
-    return tf.equal(reduction.exchange(own, name), 1)
+    least: Any = reduction.exchange(own, name)
+    return tf.equal(least, 1)
 
 
 def exchange_names(

@@ -116,6 +116,8 @@ _OF_PROCESSES = (
             "retried_parts",
             "Parts pushed again: a connection broke, or the part has moved to another server.",
         ),
+        ("row_sum_tensors", GAUGE, "row_sum_tensors", "Tensors whose rows servers add up."),
+        ("row_gather_tensors", GAUGE, "row_gather_tensors", "Tensors whose rows are gathered."),
         ("server_failovers_total", COUNTER, "lost_servers", "Servers lost while training went on."),
         ("server_returns_total", COUNTER, "returned_servers", "Lost servers that came back."),
     ),

@@ -109,6 +109,8 @@ def worker_row(process: Process, place: Place, lag: float | None) -> Worker:
         lag_seconds=lag if process.state == RUNS else None,
         retried_parts=process.value(place, "retried_parts_total"),
         outer_rounds=process.value(place, "outer_rounds_total"),
+        row_sum_tensors=process.value(place, "row_sum_tensors"),
+        row_gather_tensors=process.value(place, "row_gather_tensors"),
         late_changes=process.value(place, "late_changes_total"),
         steps_since_round=process.value(place, "steps_since_outer_round"),
         saved_bytes=process.value(place, "saved_bytes_total"),

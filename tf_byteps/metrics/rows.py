@@ -48,6 +48,8 @@ class Worker(Row):
         lag_seconds: how much later than the first its parts arrive, at the server that waits most.
         retried_parts: parts pushed again.
         outer_rounds: those that have ended, with local steps.
+        row_sum_tensors: those whose rows servers add up.
+        row_gather_tensors: those whose rows are gathered.
         late_changes: rounds that have ended without the worker, of a quorum.
         steps_since_round: local steps since the last one.
         saved_bytes: that local steps have not sent.
@@ -68,6 +70,8 @@ class Worker(Row):
     retried_parts: float | None
     outer_rounds: float | None
     late_changes: float | None
+    row_sum_tensors: float | None
+    row_gather_tensors: float | None
     steps_since_round: float | None
     saved_bytes: float | None
     divergence: float | None

@@ -207,6 +207,12 @@ def _remarks(view: View) -> list[tuple[str, str]]:
     retried = total(view.workers, "retried_parts")
     if retried:
         remarks.append((f"{retried:.0f} parts were pushed again", ""))
+    # All workers choose alike, but one may be a step behind.
+    sums = max((row.row_sum_tensors or 0 for row in view.workers), default=0)
+    gathers = max((row.row_gather_tensors or 0 for row in view.workers), default=0)
+    if sums or gathers:
+        line = f"rows: servers add up those of {sums:.0f} tensors, {gathers:.0f} are gathered"
+        remarks.append((line, ""))
     if view.unseen:
         names = _listed([f"{role} {rank}" for role, rank in view.unseen])
         remarks.append((f"not seen here: {names}", "yellow"))

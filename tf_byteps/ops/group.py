@@ -57,7 +57,7 @@ class Group:
         priorities: of the exchanges.
         backup_workers: see `Reduction`.
         merge_repeated_rows: see `Reduction`.
-        sums_rows: whether servers add up the rows of `tf.IndexedSlices` that are in no codec.
+        sums_rows: `row_sums.way` for `tf.IndexedSlices` that are in no codec.
         of_variables: whether the tensors are gradients of variables.
     """
 
@@ -67,7 +67,7 @@ class Group:
     priorities: tuple[int, ...]
     backup_workers: int = 0
     merge_repeated_rows: bool = True
-    sums_rows: bool = False
+    sums_rows: str = ""
     of_variables: bool = False
 
     def __call__(
@@ -142,7 +142,8 @@ class Group:
     def _exchange_rows(self, place: int, rows: tf.Tensor | row_sums.Rows) -> Any:
         name = f"{self.names[place]}/rows"
         if isinstance(rows, row_sums.Rows):
-            return rows.exchange(name, self.op == reduce_op.Average, self.priorities[place])
+            average, priority = self.op == reduce_op.Average, self.priorities[place]
+            return rows.exchange(name, average, priority, self.sums_rows)
         with on_host(name):
             return kernels().byte_ps_gather(
                 token(name),

@@ -132,7 +132,7 @@ class Reduction:
             tuple(priority - index * step for index in whole),
             self.backup_workers,
             self.merge_repeated_rows,
-            self.merge_repeated_rows and row_sums.are_chosen(),
+            row_sums.way() if self.merge_repeated_rows else "",
             of_variables=variables is not None,
         )
         reduced = self._exchange_matrices(

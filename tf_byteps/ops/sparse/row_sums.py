@@ -1,4 +1,5 @@
-"""`push_pull` of `tf.IndexedSlices` by sums of rows on the servers (`BYTEPS_ROW_SUM_WORKERS`)."""
+"""`push_pull` of `tf.IndexedSlices` by one operation: servers add up the rows, or workers do, after
+a gather (`BYTEPS_ROW_SUM_WORKERS`)."""
 
 from __future__ import annotations
 
@@ -30,8 +31,17 @@ class Rows:
     values: tf.Tensor
     limit: tf.Tensor
 
-    def exchange(self, name: str, average: bool, priority: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """The rows of all workers: their indices, ascending, and what they add up to."""
+    def exchange(
+        self, name: str, average: bool, priority: int, by: str
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The rows of all workers: their indices, ascending, and what they add up to.
+
+        Args:
+            name: of the exchange.
+            average: whether they are divided by the number of workers.
+            priority: of the exchange.
+            by: what `way` has returned.
+        """
         summed = kernels().byte_ps_row_sum(
             token(name),
             self.indices,
@@ -40,19 +50,28 @@ class Rows:
             tensor_name=name,
             average=average,
             priority=priority,
+            by=by,
         )
         return summed.sum_indices, summed.sum_rows
 
 
-def are_chosen() -> bool:
-    """Whether servers add up rows. Read when a function is traced: only what stays as it is for as
-    long as the job lasts may decide, and must be the same in all workers."""
+def way() -> str:
+    """How rows are added up. Read when a function is traced: only what stays as it is for as long
+    as the job lasts may decide, and must be the same in all workers.
+
+    Returns:
+        "servers"; "choice", of what is better for each tensor, which is found out when it is
+        exchanged; "" for a gather by other operations, which may be a GPU's.
+    """
     if not runtime.is_initialized():
-        return False
+        return ""
     config = runtime.config()
+    least = config.row_sum_workers
+    if least < 0:
+        return "" if tf.config.list_logical_devices("GPU") else "choice"
     if config.elastic:
-        return config.row_sum_workers == 1
-    return 0 < config.row_sum_workers <= runtime.size()
+        return "servers" if least == 1 else ""
+    return "servers" if 0 < least <= runtime.size() else ""
 
 
 def prepare(

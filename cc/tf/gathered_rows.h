@@ -1,0 +1,74 @@
+// Rows of a table with their indices, as workers gather them: eight bytes of index in front of each
+// row; and what all of them add up to.
+#ifndef TF_BYTEPS_CC_TF_GATHERED_ROWS_H_
+#define TF_BYTEPS_CC_TF_GATHERED_ROWS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "cc/base/dtype.h"
+#include "cc/sum/sum.h"
+
+namespace byteps {
+
+inline constexpr uint64_t kRowIndexBytes = sizeof(int64_t);
+
+// The rows one after the other, each behind its index.
+inline std::vector<uint8_t> PackRows(const int64_t* indices, const uint8_t* rows, int64_t count,
+                                     uint64_t row_bytes) {
+  std::vector<uint8_t> packed(count * (kRowIndexBytes + row_bytes));
+  uint8_t* next = packed.data();
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(next, &indices[i], kRowIndexBytes);
+    if (row_bytes > 0) std::memcpy(next + kRowIndexBytes, rows + i * row_bytes, row_bytes);
+    next += kRowIndexBytes + row_bytes;
+  }
+  return packed;
+}
+
+// Packed rows of all workers in rank order, by index; those of one index still in that order.
+struct GatheredRow {
+  int64_t index;
+  const uint8_t* row;
+};
+inline std::vector<GatheredRow> SortRows(const uint8_t* packed, int64_t count, uint64_t row_bytes) {
+  std::vector<GatheredRow> rows(count);
+  for (GatheredRow& row : rows) {
+    std::memcpy(&row.index, packed, kRowIndexBytes);
+    row.row = packed + kRowIndexBytes;
+    packed += kRowIndexBytes + row_bytes;
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const GatheredRow& a, const GatheredRow& b) { return a.index < b.index; });
+  return rows;
+}
+
+inline int64_t CountIndices(const std::vector<GatheredRow>& sorted) {
+  int64_t count = 0;
+  for (size_t i = 0; i < sorted.size(); ++i)
+    count += i == 0 || sorted[i].index != sorted[i - 1].index;
+  return count;
+}
+
+// Adds up rows of one index, in rank order as servers do (server/row_sum.cc), and with their
+// arithmetic: to the same bits. `indices` and `out` have room for CountIndices.
+inline void AddSortedRows(const std::vector<GatheredRow>& sorted, DType dtype, uint64_t width,
+                          double divisor, int64_t* indices, uint8_t* out) {
+  const SumKernels& kernels = ActiveSumKernels();
+  std::vector<uint8_t> sum(width * DTypeSize(AccumulatorDType(dtype)));
+  for (size_t i = 0; i < sorted.size();) {
+    const int64_t index = sorted[i].index;
+    kernels.store(dtype, sum.data(), sorted[i].row, width);
+    for (++i; i < sorted.size() && sorted[i].index == index; ++i)
+      kernels.add(dtype, sum.data(), sorted[i].row, width);
+    kernels.finish(dtype, out, sum.data(), width, divisor);
+    *indices++ = index;
+    out += width * DTypeSize(dtype);
+  }
+}
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_TF_GATHERED_ROWS_H_
