@@ -4,10 +4,18 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/clock.h"
 #include "cc/van/buffer_sink.h"
 #include "cc/worker/worker_transaction.h"
 
 namespace byteps {
+namespace {
+
+// The coordinator gives up who has not come back within kReconnectSeconds.
+constexpr auto kLossPatienceNanos = static_cast<int64_t>((kReconnectSeconds + 0.5) * 1e9);
+constexpr int64_t kLossLookNanos = 100 * 1000000;
+
+}  // namespace
 
 void Worker::PreparePaths() {
   reconnectors_.resize(job_.num_servers());
@@ -29,7 +37,7 @@ Status Worker::ConnectToServers() {
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
     for (uint32_t path = 0; path < paths; ++path) {
       const Status status = Connect(server, path, job_.options.timeouts.connect_timeout);
-      if (!status.ok() && !WasLost(server)) return status;
+      if (!status.ok() && !AwaitLoss(server)) return status;
     }
   }
   return OkStatus();
@@ -73,8 +81,14 @@ Status Worker::CheckMayConnect(int32_t server) const {
   return state_.path_events.CheckMayConnect(server);
 }
 
-bool Worker::WasLost(int32_t server) const {
+// Until the coordinator knows, somebody else may listen at a lost server's port already, and refuse
+// this worker.
+bool Worker::AwaitLoss(int32_t server) {
   MutexLock lock(mutex_);
+  const int64_t deadline_ns = MonotonicNanos() + kLossPatienceNanos;
+  while (job_.MayLoseServers() && !state_.servers[server].was_lost &&
+         state_.lifecycle.is_running() && MonotonicNanos() < deadline_ns)
+    heard_.WaitFor(mutex_, kLossLookNanos);
   return state_.servers[server].was_lost;
 }
 

@@ -34,6 +34,7 @@ Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
     return state_.placement.OnRetune(std::move(*retune), effects);
   } else if (const auto* server = std::get_if<ServerLost>(message)) {
     state_.recovery.OnServerLost(*server, effects);
+    heard_.NotifyAll();
   } else if (const auto* back = std::get_if<ServerRejoined>(message)) {
     return state_.recovery.OnServerRejoined(*back, effects);
   } else if (const auto* all_have = std::get_if<ResultsHeld>(message)) {
@@ -42,7 +43,7 @@ Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
     return state_.recovery.OnPartsMoved(*moved, effects);
   } else if (std::holds_alternative<Goodbye>(*message)) {
     left_ = true;
-    goodbye_answered_.NotifyAll();
+    heard_.NotifyAll();
   } else if (const auto* query = std::get_if<StallQuery>(message)) {
     state_.watch.OnStallQuery(*query, effects);
   }
