@@ -180,6 +180,8 @@ class Worker : private ConnectionHandler {
   // The one that the server was in its `life`: how often it had been started again.
   void LoseServer(int32_t server, int life, const Status& reason);
   Status OnServerMessage(Connection& connection, PayloadSink* sink);
+  // If so, it has been reported.
+  bool IsCutOff(const Connection& connection, const PeerLost& lost);
   Status NewSink(const Connection& connection, const std::shared_ptr<Exchange>& exchange,
                  const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) const
       BYTEPS_REQUIRES(mutex_);

@@ -192,13 +192,29 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
                                 transaction.effects());
 }
 
+// A server that has lost the coordinator, which this worker hears, is what is lost: others may do
+// without it, and the coordinator says how this goes on.
+bool Worker::IsCutOff(const Connection& connection, const PeerLost& lost) {
+  if (lost.role != Role::kCoordinator || !coordinator_->hears()) return false;
+  const int32_t server = connection.peer().rank;
+  int life = 0;
+  {
+    MutexLock lock(mutex_);
+    life = state_.servers[server].lives;
+  }
+  LoseServer(server, life,
+             Unavailable(connection.peer_name() + job_.InProcessOf(server) +
+                         " is cut off: " + lost.description));
+  return true;
+}
+
 // A server that ends tells why; one to which a connection has come again tells what it has.
 Status Worker::OnServerMessage(Connection& connection, PayloadSink* sink) {
   ControlMessage message;
   const bool is_message =
       sink != nullptr && DecodeControl(static_cast<BufferSink*>(sink)->Take(), &message).ok();
   if (is_message && std::holds_alternative<PeerLost>(message)) {
-    OnControl(std::move(message));
+    if (!IsCutOff(connection, std::get<PeerLost>(message))) OnControl(std::move(message));
     return OkStatus();
   }
   if (is_message && std::holds_alternative<ArrivalReport>(message)) {
