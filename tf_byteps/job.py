@@ -265,6 +265,8 @@ class ElasticJobScheduler(JobScheduler):
         try:
             self.run_rendezvous()
         except StartInterruptedError as error:
+            if self._coordinator is not None:  # who has begun waits for who is lost
+                self._coordinator.stop()
             return str(error)
         report(self._elastic.members)
         while not (self.failure or self.wait(0)):

@@ -122,8 +122,16 @@ Status CoordinatorLink::OnMessage(Connection&, ControlMessage message) {
   return OkStatus();
 }
 
+bool CoordinatorLink::HasHeardLately() const {
+  return MonotonicNanos() - last_seen_ns_ <= SecondsToNanos(1.2 * heartbeat_interval_);
+}
+
+bool CoordinatorLink::hears() const {
+  return HasHeardLately() && session_->connection() != nullptr;
+}
+
 bool CoordinatorLink::KnowsToLive(int32_t server) const {
-  if (MonotonicNanos() - last_seen_ns_ > SecondsToNanos(1.2 * heartbeat_interval_)) return false;
+  if (!HasHeardLately()) return false;
   MutexLock lock(silent_mutex_);
   return std::find(silent_servers_.begin(), silent_servers_.end(), server) == silent_servers_.end();
 }

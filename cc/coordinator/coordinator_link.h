@@ -47,9 +47,11 @@ class CoordinatorLink : public ControlHandler, private ConnectionAcceptor {
 
   void Send(const ControlMessage& message) { session_->Send(message); }
 
-  // Start has succeeded, and the coordinator has not been lost since.
+  // Whether this process has a connection to the coordinator, and has heard of it lately.
+  bool hears() const;
   // Whether the coordinator has heard of the server lately, and this process of the coordinator.
   bool KnowsToLive(int32_t server) const;
+  // Start has succeeded, and the coordinator has not been lost since.
   bool connected() const { return started_ && !quiet_; }
 
   // No more heartbeats, and a lost connection is no news any more.
@@ -67,6 +69,7 @@ class CoordinatorLink : public ControlHandler, private ConnectionAcceptor {
   Status OnHello(const Hello& hello, const std::string& peer_address,
                  ConnectionHandler** handler) override;
   void TellWhereItListens(Van* van);
+  bool HasHeardLately() const;
   void Lost(const Status& reason);
 
   const std::function<void(ControlMessage)> on_message_;

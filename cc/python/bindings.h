@@ -29,6 +29,14 @@ inline void ThrowIfError(const Status& status) {
 void DefineOptions(pybind11::module_& module);
 // Endpoint and JobDescription; after the options.
 void DefineJob(pybind11::module_& module);
+// Coordinator and Server; after the job.
+void DefineProcesses(pybind11::module_& module);
+// This process's worker.
+void DefineWorker(pybind11::module_& module);
+// Exchanges, their Handle, and declarations.
+void DefineExchanges(pybind11::module_& module);
+// What a process records.
+void DefineTimeline(pybind11::module_& module);
 // What a process says when it ends with code 0.
 void DefineGoodEnd(pybind11::module_& module);
 

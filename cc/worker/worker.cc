@@ -54,6 +54,8 @@ Status Worker::Start() {
   BYTEPS_RETURN_IF_ERROR(coordinator_->Start(van_.get(), job_, Role::kWorker, rank_));
   BYTEPS_RETURN_IF_ERROR(ConnectToServers());
   watch_.Start("byteps-watch", kWatchSeconds, [this] { Watch(); });
+  MutexLock lock(mutex_);
+  has_started_ = true;
   return OkStatus();
 }
 
@@ -130,11 +132,13 @@ void Worker::Stop() {
   van_->Stop();
 }
 
-// The coordinator may only be stopped: it must not take this for a good end when it goes on.
+// The coordinator may only be stopped: it must not take this for a good end when it goes on. Nor
+// that of a worker which did not get to the servers: the others, who wait for it, have lost it.
 void Worker::SayGoodbye() {
   {
     MutexLock lock(mutex_);
-    if (coordinator_is_lost_) return;
+    const bool has_come_in_vain = !has_started_ && state_.lifecycle.failure().ok();
+    if (coordinator_is_lost_ || has_come_in_vain) return;
   }
   if (!coordinator_->connected()) return;
   coordinator_->Send(Goodbye{{rank_}});
@@ -143,7 +147,7 @@ void Worker::SayGoodbye() {
   const int64_t deadline_ns =
       MonotonicNanos() + (is_well ? kGoodbyePatienceNanos : kGoodbyePatienceAfterFailureNanos);
   while (!left_ && coordinator_->connected() && MonotonicNanos() < deadline_ns)
-    goodbye_answered_.WaitFor(mutex_, kGoodbyeLookNanos);
+    heard_.WaitFor(mutex_, kGoodbyeLookNanos);
 }
 
 void Worker::Watch() {

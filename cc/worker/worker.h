@@ -185,10 +185,13 @@ class Worker : private ConnectionHandler {
   Status CheckMayConnect(int32_t server) const;
   // Within so many seconds.
   Status Connect(int32_t server, uint32_t path, double seconds);
-  bool WasLost(int32_t server) const;
+  // Whether the coordinator has given it up, or does so in a moment.
+  bool AwaitLoss(int32_t server);
   // The one that the server was in its `life`: how often it had been started again.
   void LoseServer(int32_t server, int life, const Status& reason);
   Status OnServerMessage(Connection& connection, PayloadSink* sink);
+  // If so, it has been reported.
+  bool IsCutOff(const Connection& connection, const PeerLost& lost);
   Status NewSink(const Connection& connection, const std::shared_ptr<Exchange>& exchange,
                  const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) const
       BYTEPS_REQUIRES(mutex_);
@@ -214,7 +217,7 @@ class Worker : private ConnectionHandler {
   std::vector<std::vector<std::unique_ptr<Reconnector>>> reconnectors_;
 
   mutable Mutex mutex_;
-  CondVar goodbye_answered_;
+  CondVar heard_;  // an answer to our goodbye, or of a server that is lost
   WorkerState state_ BYTEPS_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerListener> listener_ BYTEPS_GUARDED_BY(mutex_);
   // Before there was a listener: what was relayed, and what this worker has given up, by key.
@@ -223,6 +226,7 @@ class Worker : private ConnectionHandler {
   bool coordinator_is_lost_ BYTEPS_GUARDED_BY(mutex_) = false;  // says a server
   // local_: the asynchronous stores, by name.
   std::map<std::string, std::vector<uint8_t>> own_stores_ BYTEPS_GUARDED_BY(mutex_);
+  bool has_started_ BYTEPS_GUARDED_BY(mutex_) = false;
   bool left_ BYTEPS_GUARDED_BY(mutex_) = false;  // the coordinator has answered our goodbye
   bool has_joined_ BYTEPS_GUARDED_BY(mutex_) = false;
   std::optional<Joined> all_joined_ BYTEPS_GUARDED_BY(mutex_);  // or why they cannot

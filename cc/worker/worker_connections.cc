@@ -4,11 +4,19 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/clock.h"
 #include "cc/base/members.h"
 #include "cc/van/buffer_sink.h"
 #include "cc/worker/worker_transaction.h"
 
 namespace byteps {
+namespace {
+
+// The coordinator gives up who has not come back within kReconnectSeconds.
+constexpr auto kLossPatienceNanos = static_cast<int64_t>((kReconnectSeconds + 0.5) * 1e9);
+constexpr int64_t kLossLookNanos = 100 * 1000000;
+
+}  // namespace
 
 void Worker::PreparePaths() {
   reconnectors_.resize(job_.num_servers());
@@ -30,7 +38,7 @@ Status Worker::ConnectToServers() {
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
     for (uint32_t path = 0; path < paths; ++path) {
       const Status status = Connect(server, path, job_.options.timeouts.connect_timeout);
-      if (!status.ok() && !WasLost(server)) return status;
+      if (!status.ok() && !AwaitLoss(server)) return status;
     }
   }
   return OkStatus();
@@ -74,8 +82,14 @@ Status Worker::CheckMayConnect(int32_t server) const {
   return state_.path_events.CheckMayConnect(server);
 }
 
-bool Worker::WasLost(int32_t server) const {
+// Until the coordinator knows, somebody else may listen at a lost server's port already, and refuse
+// this worker.
+bool Worker::AwaitLoss(int32_t server) {
   MutexLock lock(mutex_);
+  const int64_t deadline_ns = MonotonicNanos() + kLossPatienceNanos;
+  while (job_.MayLoseServers() && !state_.servers[server].was_lost &&
+         state_.lifecycle.is_running() && MonotonicNanos() < deadline_ns)
+    heard_.WaitFor(mutex_, kLossLookNanos);
   return state_.servers[server].was_lost;
 }
 
@@ -180,13 +194,29 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
                                 transaction.effects());
 }
 
+// A server that has lost the coordinator, which this worker hears, is what is lost: others may do
+// without it, and the coordinator says how this goes on.
+bool Worker::IsCutOff(const Connection& connection, const PeerLost& lost) {
+  if (lost.role != Role::kCoordinator || !coordinator_->hears()) return false;
+  const int32_t server = connection.peer().rank;
+  int life = 0;
+  {
+    MutexLock lock(mutex_);
+    life = state_.servers[server].lives;
+  }
+  LoseServer(server, life,
+             Unavailable(connection.peer_name() + job_.InProcessOf(server) +
+                         " is cut off: " + lost.description));
+  return true;
+}
+
 // A server that ends tells why; one to which a connection has come again tells what it has.
 Status Worker::OnServerMessage(Connection& connection, PayloadSink* sink) {
   ControlMessage message;
   const bool is_message =
       sink != nullptr && DecodeControl(static_cast<BufferSink*>(sink)->Take(), &message).ok();
   if (is_message && std::holds_alternative<PeerLost>(message)) {
-    OnControl(std::move(message));
+    if (!IsCutOff(connection, std::get<PeerLost>(message))) OnControl(std::move(message));
     return OkStatus();
   }
   if (is_message && std::holds_alternative<ArrivalReport>(message)) {

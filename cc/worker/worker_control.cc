@@ -38,6 +38,7 @@ Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
     return state_.placement.OnRetune(std::move(*retune), effects);
   } else if (const auto* server = std::get_if<ServerLost>(message)) {
     state_.recovery.OnServerLost(*server, effects);
+    heard_.NotifyAll();
   } else if (const auto* back = std::get_if<ServerRejoined>(message)) {
     return state_.recovery.OnServerRejoined(*back, effects);
   } else if (const auto* all_have = std::get_if<ResultsHeld>(message)) {
@@ -46,7 +47,7 @@ Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
     return state_.recovery.OnPartsMoved(*moved, effects);
   } else if (std::holds_alternative<Goodbye>(*message)) {
     left_ = true;
-    goodbye_answered_.NotifyAll();
+    heard_.NotifyAll();
   } else if (auto* joined = std::get_if<Joined>(message)) {
     all_joined_ = std::move(*joined);
     join_ended_.NotifyAll();

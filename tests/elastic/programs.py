@@ -15,6 +15,7 @@ import numpy as np
 import tf_byteps
 from tests.codec import sums
 from tf_byteps import _engine, runtime
+from tf_byteps.rendezvous import client, messages
 
 _COMMIT = 5
 _STEP_SECONDS = 0.01
@@ -51,6 +52,23 @@ def vanish():
     if os.environ["BYTEPS_MEMBER"] == "1":
         _engine.start_worker = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     count()
+
+
+def vanish_early():
+    """Counts, but the second worker dies when it gets the address book, before it says so."""
+    if os.environ["BYTEPS_MEMBER"] == "1":
+        client._Line.receive = _die_of_the_book
+    count()
+
+
+_receive = client._Line.receive
+
+
+def _die_of_the_book(self: client._Line, timeout: float) -> messages.Message | None:
+    message = _receive(self, timeout)
+    if isinstance(message, messages.Assigned):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return message
 
 
 def fail_on(address):
@@ -152,6 +170,7 @@ def _sum(name, array, codec=""):
 
 if __name__ == "__main__":
     programs = {
-        f.__name__: f for f in (count, end, exit_first, exit_in_function, fail, fail_on, vanish)
+        f.__name__: f
+        for f in (count, end, exit_first, exit_in_function, fail, fail_on, vanish, vanish_early)
     }
     programs[sys.argv[1]](*sys.argv[2:])

@@ -79,6 +79,17 @@ def test_a_worker_that_dies_before_it_has_connected(elastic):
 
 
 @pytest.mark.slow
+def test_a_worker_that_dies_while_all_get_the_address_book(elastic):
+    """Servers have begun the epoch, and would wait for workers as long as those may take."""
+    arguments = ("--min-np", "1", "--max-np", "2", "--servers", "1")
+    job = elastic(*arguments, program="vanish_early", BYTEPS_CONNECT_TIMEOUT="120")
+    job.running.wait_for("member 2: rank 1 of 2 from")
+    code, output = job.finish()
+    assert code == 0, output
+    assert "has gone while the job began" in output
+
+
+@pytest.mark.slow
 def test_too_few_workers(elastic):
     arguments = ("--min-np", "2", "--elastic-timeout", "3", "--host-failures", "1")
     job = elastic(*arguments)

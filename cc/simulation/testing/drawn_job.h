@@ -38,6 +38,20 @@ struct DrawnJob {
     if (seed % 11 == 6 && !has_gpus) DrawForms();
     pause_ns = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 500)) * (kMillisecond / 1000);
   }
+  static EngineOptions DrawOptions(EventSchedule* schedule) {
+    EngineOptions options;
+    options.flow.part_bytes = 1024 << schedule->Draw(3);
+    options.flow.credit_bytes = options.flow.part_bytes * (1 + schedule->Draw(8));
+    options.timeouts.heartbeat_interval = 0.5;
+    options.timeouts.heartbeat_timeout = 5;
+    options.timeouts.connect_timeout = 20;
+    options.timeouts.operation_timeout = 120;
+    options.timeouts.shutdown_timeout = 10;
+    options.network.connections_per_server = 1 + static_cast<int32_t>(schedule->Draw(3));
+    options.deterministic = schedule->Chance(0.3);
+    return options;
+  }
+
   // The first of `rows` rows that go to worker `to` in an alltoall.
   int64_t SplitBegin(int64_t rows, int to) const {
     return rows * to * to / (job.num_workers() * job.num_workers());
@@ -126,18 +140,8 @@ struct DrawnJob {
   bool Chance(double probability) { return schedule_.Chance(probability); }
 
   void DrawEngine() {
-    EngineOptions options;
-    options.flow.part_bytes = 1024 << Draw(3);
-    options.flow.credit_bytes = options.flow.part_bytes * (1 + Draw(8));
-    options.timeouts.heartbeat_interval = 0.5;
-    options.timeouts.heartbeat_timeout = 5;
-    options.timeouts.connect_timeout = 20;
-    options.timeouts.operation_timeout = 120;
-    options.timeouts.shutdown_timeout = 10;
-    options.network.connections_per_server = 1 + static_cast<int32_t>(Draw(3));
-    options.deterministic = Chance(0.3);
     job.job_id = "simulation";
-    job.options = options;
+    job.options = DrawOptions(&schedule_);
     job.worker_hosts.assign(2 + Draw(1), "host");
     job.server_hosts.assign(1 + Draw(2), "host");
     if (Chance(0.5)) job.server_hosts.assign(job.server_hosts.size(), "servers");

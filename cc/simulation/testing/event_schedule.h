@@ -45,15 +45,22 @@ class EventSchedule final : public Schedule {
     while (failure_.empty() && !events_.empty()) {
       const auto first = events_.begin();
       now_ns_ = first->first.first;
-      const Event event = std::move(first->second);
+      Event event = std::move(first->second);
       events_.erase(first);
       ++events_done_;
+      const auto fiber = fibers_.find(event.fiber);
+      if (event.is_for_fiber && (fiber == fibers_.end() || fiber->second->wait != event.wait))
+        continue;
+      const size_t process = event.is_for_fiber ? fiber->second->process : event.process;
+      if (IsStopped(process)) {
+        events_.emplace(std::make_pair(stopped_until_ns_[process], ++sequence_), std::move(event));
+        continue;
+      }
       if (event.is_for_fiber) {
-        const auto fiber = fibers_.find(event.fiber);
-        if (fiber == fibers_.end() || fiber->second->wait != event.wait) continue;
         Resume(fiber->second.get());
       } else {
         const uint64_t number = StartFiber(event.work);
+        fibers_[number]->process = process;
         Resume(fibers_[number].get());
       }
       if (failure_.empty() && after_event_) after_event_();
@@ -74,10 +81,32 @@ class EventSchedule final : public Schedule {
   }
   const std::string& failure() const { return failure_; }
 
+  // A process that can be stopped; others than these are one, with the number 0.
+  size_t NumberOf(const std::string& process) {
+    const size_t number = processes_.emplace(process, processes_.size() + 1).first->second;
+    stopped_until_ns_.resize(std::max(stopped_until_ns_.size(), number + 1), 0);
+    return number;
+  }
+  // The thread that calls this, and those that it starts, are its threads.
+  void BelongTo(const std::string& process) { current_->process = NumberOf(process); }
+  // For so long none of its threads does anything, as with SIGSTOP.
+  void Stop(const std::string& process, int64_t nanos) {
+    Note("stop " + process + " for " + std::to_string(nanos / 1000000) + " ms");
+    int64_t& until_ns = stopped_until_ns_[NumberOf(process)];
+    until_ns = std::max(until_ns, now_ns_ + nanos);
+  }
+
+  bool IsStopped(size_t process) const { return stopped_until_ns_[process] > now_ns_; }
+
   // An event of its own, after so long. It may Wait.
   void After(int64_t nanos, std::function<void()> work) {
+    After(nanos, current_ == nullptr ? 0 : current_->process, std::move(work));
+  }
+  // In another process than that which calls this.
+  void After(int64_t nanos, size_t process, std::function<void()> work) {
     Event event;
     event.work = std::move(work);
+    event.process = process;
     events_.emplace(std::make_pair(now_ns_ + nanos, ++sequence_), std::move(event));
   }
   void Sleep(int64_t nanos) {
@@ -148,12 +177,14 @@ class EventSchedule final : public Schedule {
     uint64_t wait = 0;  // how often it has waited: an earlier wait's end is nobody's
     const void* condition = nullptr;
     bool has_ended = false;
+    size_t process = 0;
   };
   struct Event {
     std::function<void()> work;
     bool is_for_fiber = false;
     uint64_t fiber = 0;
     uint64_t wait = 0;
+    size_t process = 0;  // of what is not for a fiber
   };
   static constexpr size_t kStackBytes = 256 * 1024;
   static constexpr int64_t kBegin = 1000 * int64_t{1000000000};
@@ -174,6 +205,7 @@ class EventSchedule final : public Schedule {
     auto fiber = std::make_unique<Fiber>();
     fiber->number = number;
     fiber->body = std::move(body);
+    if (current_ != nullptr) fiber->process = current_->process;
     if (free_stacks_.empty()) {
       fiber->stack.reset(new char[kStackBytes]);
     } else {
@@ -218,6 +250,8 @@ class EventSchedule final : public Schedule {
   int64_t now_ns_ = kBegin;
   uint64_t sequence_ = 0;
   uint64_t events_done_ = 0;
+  std::map<std::string, size_t> processes_;               // their numbers
+  std::vector<int64_t> stopped_until_ns_ = {0};           // by number
   std::map<std::pair<int64_t, uint64_t>, Event> events_;  // by time, then in order
   std::map<uint64_t, std::unique_ptr<Fiber>> fibers_;
   std::vector<std::unique_ptr<char[]>> free_stacks_;

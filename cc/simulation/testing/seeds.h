@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "cc/base/logging.h"
+#include "cc/simulation/testing/elastic_job.h"
 #include "cc/simulation/testing/simulated_job.h"
 
 namespace byteps {
@@ -25,13 +26,17 @@ using Plant = std::function<void(SimulatedNetwork*)>;
 // After a failure, what the job was at work with stays in memory.
 inline SimulationOutcome Simulate(uint64_t seed, const Plant& plant = nullptr,
                                   bool keeps_log = false, Programs programs = Programs::kRounds) {
-  auto job = std::make_unique<SimulatedJob>(seed, plant, keeps_log, programs);
-  SimulationOutcome outcome = job->Run();
-  if (!outcome.failure.empty()) {
-    (void)job.release();
-    SetSchedule(nullptr);
-  }
-  return outcome;
+  const auto run = [](auto job) {
+    SimulationOutcome outcome = job->Run();
+    if (!outcome.failure.empty()) {
+      (void)job.release();
+      SetSchedule(nullptr);
+    }
+    return outcome;
+  };
+  if (programs == Programs::kElastic)
+    return run(std::make_unique<ElasticJob>(seed, plant, keeps_log));
+  return run(std::make_unique<SimulatedJob>(seed, plant, keeps_log, programs));
 }
 
 // What there is to say of a seed that failed: the end of its log, from a second run.

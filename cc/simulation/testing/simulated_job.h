@@ -33,9 +33,10 @@ namespace byteps {
 
 // What the workers exchange.
 enum class Programs {
-  kRounds,  // sums, broadcasts, gathers, alltoalls
-  kStores,  // asynchronous stores (store_program.h)
-  kQuorum,  // rounds that end when a quorum has come (quorum_program.h)
+  kRounds,   // sums, broadcasts, gathers, alltoalls
+  kStores,   // asynchronous stores (store_program.h)
+  kQuorum,   // rounds that end when a quorum has come (quorum_program.h)
+  kElastic,  // steps of an elastic job, which is an ElasticJob (elastic_program.h)
 };
 
 class SimulatedJob {

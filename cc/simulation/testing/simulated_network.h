@@ -34,9 +34,12 @@ struct Tamper {
   // Of each frame as it is sent, between two processes, with its payload.
   std::function<void(const std::string& from, const std::string& to, OutgoingFrame* frame)>
       on_frame;
+  // Of each handshake, before the end that listens looks at it.
+  std::function<void(Hello* hello)> on_hello;
   // A second frame, without payload, that follows one.
   std::function<std::optional<FrameHeader>(const FrameHeader& header)> after_send;
   double overtakes = 0;         // how often a frame overtakes its equals
+  bool repeats_epochs = false;  // all epochs of an elastic job have the same number
   bool closes_at_once = false;  // Close calls OnClosed itself, with whatever its caller has locked
 };
 
@@ -69,6 +72,12 @@ class SimulatedNetwork {
     dead_.insert(process);
     BreakAll(process, "");
   }
+  // With its host: nothing comes from it any more, and no connection breaks.
+  void KillHost(const std::string& process) {
+    schedule_.Note("kill the host of " + process);
+    dead_.insert(process);
+    lost_hosts_.insert(process);
+  }
   bool IsDead(const std::string& process) const { return dead_.count(process) > 0; }
 
   // Connections between two processes break, or those of one with all others ("").
@@ -80,6 +89,19 @@ class SimulatedNetwork {
                    " ms");
     int64_t& until = frozen_[Between(one, other)];
     until = std::max(until, schedule_.NowNanos() + nanos);
+  }
+  // The same between one and all others.
+  void CutOff(const std::string& process, int64_t nanos) { Freeze(process, "", nanos); }
+  // Whether nothing can come from it now.
+  bool IsSilent(const std::string& process) {
+    return FrozenUntil(process, "") > schedule_.NowNanos() ||
+           schedule_.IsStopped(schedule_.NumberOf(process));
+  }
+  // From now on who listens gets a port that nobody has any more, as with BYTEPS_PORTS.
+  void ReusePorts() { reuses_ports_ = true; }
+  bool IsConnected(const std::string& one, const std::string& other) const {
+    return std::any_of(connections_.begin(), connections_.end(),
+                       [&](const auto& each) { return AreEnds(each, one, other); });
   }
   // The bytes of pushes of a process that are sure not to have arrived.
   inline uint64_t PushedBytes(const std::string& process) const;
@@ -93,8 +115,12 @@ class SimulatedNetwork {
     return last;
   }
   int64_t FrozenUntil(const std::string& one, const std::string& other) const {
-    const auto found = frozen_.find(Between(one, other));
-    return found == frozen_.end() ? 0 : found->second;
+    int64_t last = 0;
+    for (const Link& link : {Between(one, other), Link("", one), Link("", other)}) {
+      const auto found = frozen_.find(link);
+      if (found != frozen_.end()) last = std::max(last, found->second);
+    }
+    return last;
   }
 
  private:
@@ -135,13 +161,20 @@ class SimulatedNetwork {
     return {sender.sends_until_ns, receiver.computes_until_ns};
   }
 
+  inline uint16_t NewPort();
+  // Of an open connection that the first has made.
+  static inline bool AreEnds(const std::weak_ptr<SimulatedConnection>& connection,
+                             const std::string& one, const std::string& other);
+
   EventSchedule& schedule_;
   Tamper tamper_;
+  bool reuses_ports_ = false;
   std::optional<HostSpeeds> speeds_;
   std::map<std::string, Host> hosts_;  // by process
   std::map<uint16_t, Listener> listeners_;
   uint16_t last_port_ = 0;
   std::set<std::string> dead_;
+  std::set<std::string> lost_hosts_;  // of some of these: nobody answers for them
   std::map<Link, int64_t> frozen_;
   std::vector<std::weak_ptr<SimulatedConnection>> connections_;
 };
@@ -155,6 +188,7 @@ class SimulatedConnection final : public Connection,
       : network_(*network),
         schedule_(network->schedule_),
         process_(std::move(process)),
+        number_(schedule_.NumberOf(process_)),
         peer_process_(std::move(peer_process)),
         peer_(std::move(peer)),
         peer_name_(peer_.PeerName() + " at 10.0.0.1:1"),
@@ -206,7 +240,13 @@ class SimulatedConnection final : public Connection,
   bool is_idle() const override { return waiting_.empty() && begun_.empty(); }
   const Hello& peer() const override { return peer_; }
   const std::string& peer_name() const override { return peer_name_; }
-  int64_t last_heard_ns() const override { return last_heard_ns_; }
+  // What waits to be read has been heard.
+  int64_t last_heard_ns() const override {
+    const int64_t now_ns = schedule_.NowNanos();
+    const bool has_unread =
+        !arriving_pieces_.empty() && arriving_pieces_.front().arrives_ns <= now_ns;
+    return has_unread && Sees() ? now_ns : last_heard_ns_;
+  }
   std::string local_host() const override { return "10.0.0.1"; }
 
   // Both ends see that, one after the other.
@@ -235,6 +275,7 @@ class SimulatedConnection final : public Connection,
     bool has_header = false;
     FrameHeader header;
     std::string bytes;
+    int64_t arrives_ns = 0;
   };
 
   static bool TakesCredit(const FrameHeader& header) {
@@ -293,10 +334,12 @@ class SimulatedConnection final : public Connection,
                                         network_.FrozenUntil(process_, peer_process_));
       arrives_ns_ =
           std::max(arrives_ns_ + 1, earliest + static_cast<int64_t>(schedule_.Draw(5000)));
+      piece.arrives_ns = arrives_ns_;
       other->arriving_pieces_.push_back(std::move(piece));
-      schedule_.After(arrives_ns_ - schedule_.NowNanos(), [other] { other->Arrive(); });
+      schedule_.After(arrives_ns_ - schedule_.NowNanos(), other->number_,
+                      [other] { other->Arrive(); });
     }
-    schedule_.After(takes, [self = shared_from_this()] { self->SendNext(); });
+    schedule_.After(takes, number_, [self = shared_from_this()] { self->SendNext(); });
   }
 
   // Over the NICs of two hosts.
@@ -305,13 +348,15 @@ class SimulatedConnection final : public Connection,
         network_.Pass(process_, peer_process_, piece.bytes.size());
     if (other != nullptr) {
       arrives_ns_ = std::max(arrives_ns_ + 1, passage.taken_ns);
+      piece.arrives_ns = arrives_ns_;
       other->arriving_pieces_.push_back(std::move(piece));
-      schedule_.After(arrives_ns_ - schedule_.NowNanos(), [other] { other->Arrive(); });
+      schedule_.After(arrives_ns_ - schedule_.NowNanos(), other->number_,
+                      [other] { other->Arrive(); });
     }
     const auto ahead_ns = static_cast<int64_t>(static_cast<double>(network_.speeds_->kernel_bytes) *
                                                network_.speeds_->nic_nanos_per_byte);
     schedule_.After(std::max<int64_t>(passage.left_ns - ahead_ns - schedule_.NowNanos(), 0),
-                    [self = shared_from_this()] { self->SendNext(); });
+                    number_, [self = shared_from_this()] { self->SendNext(); });
   }
 
   void Arrive() {
@@ -376,7 +421,7 @@ class SimulatedConnection final : public Connection,
       self->set_context(nullptr);
     };
     if (network_.tamper_.closes_at_once) return tell();
-    schedule_.After(static_cast<int64_t>(schedule_.Draw(100000)), tell);
+    schedule_.After(static_cast<int64_t>(schedule_.Draw(100000)), number_, tell);
   }
 
   // What was on the way arrives first, or does not.
@@ -385,14 +430,16 @@ class SimulatedConnection final : public Connection,
     if (other == nullptr || other->is_closed_) return;
     const int64_t after = static_cast<int64_t>(schedule_.Draw(2000000));
     const int64_t frozen = network_.FrozenUntil(process_, peer_process_) - schedule_.NowNanos();
-    schedule_.After(std::max(after, frozen), [other, why] {
+    schedule_.After(std::max(after, frozen), other->number_, [other, why] {
       if (!other->is_closed_) other->End(Unavailable(why));
     });
   }
 
   SimulatedNetwork& network_;
   EventSchedule& schedule_;
-  const std::string process_, peer_process_;
+  const std::string process_;
+  const size_t number_;  // the schedule's, of process_
+  const std::string peer_process_;
   const Hello peer_;
   const std::string peer_name_;
   ConnectionHandler* handler_;  // null: has had its last call
@@ -419,7 +466,7 @@ class SimulatedVan final : public Van {
 
   Status Listen(const std::string&, uint16_t, ConnectionAcceptor* acceptor,
                 Endpoint* bound) override {
-    *bound = {"10.0.0.1", ++network_.last_port_};
+    *bound = {"10.0.0.1", network_.NewPort()};
     network_.listeners_[bound->port] = {this, acceptor};
     ports_.push_back(bound->port);
     return OkStatus();
@@ -439,15 +486,20 @@ class SimulatedVan final : public Van {
           found != network_.listeners_.end() && !network_.IsDead(found->second.van->process_);
       if (network_.IsDead(process_)) {
         status = Unavailable("this process is dead");
+      } else if (!is_there && found != network_.listeners_.end() &&
+                 network_.lost_hosts_.count(found->second.van->process_) > 0) {
+        status = DeadlineExceeded(status.message());
       } else if (!is_there) {
         status = hello.again ? FailedPrecondition("nobody listens at " + endpoint.ToString())
                              : Unavailable("nobody listens at " + endpoint.ToString());
       } else if (network_.FrozenUntil(process_, found->second.van->process_) <=
-                 schedule_.NowNanos()) {
+                     schedule_.NowNanos() &&
+                 !network_.IsSilent(found->second.van->process_)) {
         status = ShakeHands(found->second, hello, peer, handler, connection);
       }
-      if (status.code() != StatusCode::kUnavailable || schedule_.NowNanos() >= deadline_ns)
-        return status;
+      const bool may_come = status.code() == StatusCode::kUnavailable ||
+                            status.code() == StatusCode::kDeadlineExceeded;
+      if (!may_come || schedule_.NowNanos() >= deadline_ns) return status;
       schedule_.Sleep(10000000);
     }
   }
@@ -457,7 +509,11 @@ class SimulatedVan final : public Van {
   void Stop() override {
     if (is_stopped_) return;
     is_stopped_ = true;
-    for (const uint16_t port : ports_) network_.listeners_.erase(port);
+    for (const uint16_t port : ports_) {  // a dead process's may have another owner
+      const auto found = network_.listeners_.find(port);
+      if (found != network_.listeners_.end() && found->second.van == this)
+        network_.listeners_.erase(found);
+    }
     for (const std::shared_ptr<SimulatedConnection>& connection : connections_) {
       if (connection->handler_ == nullptr) continue;
       ConnectionHandler* const handler = std::exchange(connection->handler_, nullptr);
@@ -474,18 +530,28 @@ class SimulatedVan final : public Van {
   bool IsRefusedAt(const Endpoint& endpoint, double) const override {
     schedule_.Sleep(static_cast<int64_t>(schedule_.Draw(1000000)));
     const auto found = network_.listeners_.find(endpoint.port);
-    return found == network_.listeners_.end() || network_.IsDead(found->second.van->process_);
+    if (found == network_.listeners_.end()) return true;
+    const std::string& owner = found->second.van->process_;
+    return network_.IsDead(owner) && network_.lost_hosts_.count(owner) == 0;
   }
 
  private:
+  friend class SimulatedNetwork;
+
   Status ShakeHands(const SimulatedNetwork::Listener& listener, const Hello& hello,
                     const Hello& peer, ConnectionHandler* handler,
                     std::shared_ptr<Connection>* connection) {
     Hello said = hello;
     said.to_role = peer.role;
     said.to_rank = peer.rank;
+    if (network_.tamper_.on_hello) network_.tamper_.on_hello(&said);
     ConnectionHandler* other_handler = nullptr;
-    BYTEPS_RETURN_IF_ERROR(listener.acceptor->OnHello(said, "10.0.0.1", &other_handler));
+    const Status status = listener.acceptor->OnHello(said, "10.0.0.1", &other_handler);
+    if (!status.ok()) {
+      schedule_.Note(process_ + " is refused by " + listener.van->process_ + ": " +
+                     status.message());
+      return status;
+    }
     Hello addressed = peer;
     addressed.again = hello.again;
     const auto here = std::make_shared<SimulatedConnection>(
@@ -502,7 +568,7 @@ class SimulatedVan final : public Van {
     schedule_.Note(process_ + " connects to " + listener.van->process_ +
                    (hello.again ? " again" : ""));
     // Each end learns of the other at a time of its own.
-    schedule_.After(static_cast<int64_t>(schedule_.Draw(200000)), [there] {
+    schedule_.After(static_cast<int64_t>(schedule_.Draw(200000)), there->number_, [there] {
       if (there->is_closed_ || !there->Sees() || there->handler_ == nullptr) return;
       there->is_open_ = true;
       there->last_heard_ns_ = there->schedule_.NowNanos();
@@ -534,6 +600,25 @@ inline void SimulatedNetwork::BreakAll(const std::string& one, const std::string
     if ((a == one && (other.empty() || b == other)) || (b == one && (other.empty() || a == other)))
       connection->Break("connection reset");
   }
+}
+
+inline uint16_t SimulatedNetwork::NewPort() {
+  if (!reuses_ports_) return ++last_port_;
+  uint16_t port = 1;
+  for (auto each = listeners_.begin(); each != listeners_.end() && each->first == port; ++each) {
+    const std::string& owner = each->second.van->process_;
+    if (IsDead(owner) && lost_hosts_.count(owner) == 0) break;
+    ++port;
+  }
+  last_port_ = std::max(last_port_, port);
+  return port;
+}
+
+inline bool SimulatedNetwork::AreEnds(const std::weak_ptr<SimulatedConnection>& connection,
+                                      const std::string& one, const std::string& other) {
+  const std::shared_ptr<SimulatedConnection> end = connection.lock();
+  return end != nullptr && !end->is_closed_ && end->is_open_ && end->process_ == one &&
+         end->peer_process_ == other;
 }
 
 inline uint64_t SimulatedNetwork::PushedBytes(const std::string& process) const {

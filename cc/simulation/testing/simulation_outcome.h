@@ -18,6 +18,9 @@ struct SimulationOutcome {
            given_up_rounds = 0, left_trainings = 0, lost_workers = 0, gpu_exchanges = 0,
            lost_gpu_workers = 0, lost_hosts_links = 0, row_sums = 0, coded_sums = 0,
            backup_averages = 0, late_changes = 0;
+  // Of elastic jobs.
+  uint64_t epochs = 0, rollbacks = 0, failed_starts = 0, lost_sessions = 0, killed_servers = 0,
+           cut_off_processes = 0, new_workers = 0, workers_sent_away = 0, done_workers = 0;
 
   void Add(const SimulationOutcome& other) {
     for (const auto& [count, what] : kCounts) this->*count += other.*count;
@@ -34,7 +37,7 @@ struct SimulationOutcome {
     uint64_t SimulationOutcome::* count;
     const char* what;
   };
-  static const Count kCounts[15];
+  static const Count kCounts[24];
 };
 
 inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
@@ -53,6 +56,15 @@ inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
     {&SimulationOutcome::lost_workers, "lost workers"},
     {&SimulationOutcome::lost_gpu_workers, "of them with GPUs"},
     {&SimulationOutcome::lost_hosts_links, "groups of GPUs that lost a connection"},
+    {&SimulationOutcome::epochs, "epochs"},
+    {&SimulationOutcome::rollbacks, "times a worker went back to its last commit"},
+    {&SimulationOutcome::failed_starts, "workers that did not get into an epoch"},
+    {&SimulationOutcome::lost_sessions, "that heard of a loss"},
+    {&SimulationOutcome::killed_servers, "servers killed in elastic jobs"},
+    {&SimulationOutcome::cut_off_processes, "processes cut off for long"},
+    {&SimulationOutcome::new_workers, "workers started later"},
+    {&SimulationOutcome::workers_sent_away, "workers sent away"},
+    {&SimulationOutcome::done_workers, "workers that made all steps"},
 };
 
 }  // namespace byteps

@@ -1,0 +1,269 @@
+// ElasticProgram: what the workers of a simulated elastic job do, as a training with
+// tf_byteps.elastic.run does it: they get the state of rank 0, make steps, and commit; after an
+// error they go back to their last commit, and meet again in the next epoch.
+//
+// What a worker gives says in which epoch, step and tensor, so that a sum of two epochs, or of two
+// rounds, is none of the expected ones. Checked of each exchange: it ends once, with the exact sum
+// of its own round and the epoch's workers, or with an error that an elastic job goes on after,
+// where there may be one. Of each commit: it is the same on all workers of an epoch. Of each state
+// that is sent: it is rank 0's.
+#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_PROGRAM_H_
+#define TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_PROGRAM_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/simulation/testing/elastic_rendezvous.h"
+#include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/program_exchange.h"
+#include "cc/simulation/testing/simulation_outcome.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+
+// What a process keeps from epoch to epoch.
+struct ElasticState {
+  struct Values {
+    int64_t step = 0;
+    int64_t digest = 0;  // of all that the steps have summed up
+
+    bool operator==(const Values& other) const {
+      return step == other.step && digest == other.digest;
+    }
+  };
+  Values now, committed;
+};
+
+// A worker in one epoch.
+struct ElasticSession {
+  std::string name;
+  Worker* worker = nullptr;
+  const ElasticEpoch* epoch = nullptr;
+  int32_t rank = 0;
+  std::vector<std::shared_ptr<ProgramExchange>> sent;  // all of them
+
+  std::string What() const { return name + ", epoch " + std::to_string(epoch->number) + ": "; }
+};
+
+class ElasticProgram {
+ public:
+  enum class End {
+    kDone,    // all steps are made
+    kChange,  // the workers are to change, and all have stopped at the same commit
+    kError,   // it has gone back to its last commit
+  };
+
+  // All outlive it. `may_fail`: whether an exchange of the epoch may fail, because somebody is
+  // lost.
+  ElasticProgram(EventSchedule* schedule, ElasticRendezvous* rendezvous,
+                 std::function<bool(const ElasticEpoch& epoch)> may_fail,
+                 SimulationOutcome* outcome)
+      : schedule_(*schedule),
+        rendezvous_(*rendezvous),
+        may_fail_(std::move(may_fail)),
+        outcome_(*outcome) {
+    tensors_.resize(1 + schedule_.Draw(2));
+    for (Tensor& tensor : tensors_) {
+      tensor.elements =
+          1 + static_cast<int64_t>(schedule_.Draw(schedule_.Chance(0.3) ? 6000 : 800));
+      if (schedule_.Chance(0.2)) tensor.kind = ExchangeKind::kBroadcast;
+    }
+    steps_ = 4 + static_cast<int64_t>(schedule_.Draw(12));
+    commits_after_ = 1 + static_cast<int64_t>(schedule_.Draw(3));
+    pause_ns_ = static_cast<int64_t>(schedule_.Draw(schedule_.Chance(0.5) ? 1000000 : 5000)) * 1000;
+    gives_up_ = schedule_.Chance(0.4);
+  }
+
+  int64_t steps() const { return steps_; }
+  int64_t pause_ns() const { return pause_ns_; }
+  // Of one round of all tensors.
+  uint64_t ResultBytes() const {
+    uint64_t elements = 8;  // the state, and whether there is a change
+    for (const Tensor& tensor : tensors_) elements += tensor.elements;
+    return elements * sizeof(int64_t);
+  }
+
+  End Run(ElasticSession* own, ElasticState* state) {
+    bool is_well = Sync(own, state);
+    while (is_well && state->now.step < steps_) {
+      is_well = Step(own, state);
+      if (!is_well || state->now.step % commits_after_ != 0) continue;
+      Commit(*own, state);
+      bool is_to_change = rendezvous_.IsToChange(own->name, own->epoch);
+      is_well = AgreeOnChange(own, &is_to_change);
+      if (is_well && is_to_change) return End::kChange;
+    }
+    if (is_well) return End::kDone;
+    ++outcome_.rollbacks;
+    state->now = state->committed;
+    return End::kError;
+  }
+
+  // That nothing of it has changed since.
+  void CheckEnd(const ElasticSession& own) {
+    for (const auto& sent : own.sent)
+      Expect(sent->calls == 1,
+             own.What() + "an exchange has ended " + std::to_string(sent->calls) + " times");
+  }
+
+ private:
+  struct Tensor {
+    int64_t elements = 0;
+    ExchangeKind kind = ExchangeKind::kSum;
+  };
+
+  void Expect(bool holds, const std::string& what) {
+    if (!holds) schedule_.Fail(what);
+  }
+
+  // What a worker gives, and no other one, in any other epoch, step or tensor.
+  static int64_t Value(const ElasticEpoch& epoch, int64_t step, size_t tensor, int32_t rank,
+                       size_t element) {
+    uint64_t mixed = 1;
+    for (const uint64_t each : {static_cast<uint64_t>(epoch.number), static_cast<uint64_t>(step),
+                                static_cast<uint64_t>(tensor), static_cast<uint64_t>(rank),
+                                static_cast<uint64_t>(element)}) {
+      mixed = (mixed ^ each) * 0x9e3779b97f4a7c15;
+      mixed ^= mixed >> 29;
+    }
+    return static_cast<int64_t>(mixed >> 20);
+  }
+
+  // Who gives a step's tensor up; -1: nobody.
+  int32_t GiverUp(const ElasticEpoch& epoch, int64_t step, size_t tensor) const {
+    if (!gives_up_ || tensors_[tensor].kind != ExchangeKind::kSum) return -1;
+    const int64_t drawn = Value(epoch, step, tensor, -1, 0);
+    return drawn % 10 == 0 ? static_cast<int32_t>(drawn / 10 % epoch.job.num_workers()) : -1;
+  }
+
+  int32_t Root(const ElasticEpoch& epoch, size_t tensor) const {
+    return static_cast<int32_t>(tensor) % epoch.job.num_workers();
+  }
+
+  static std::string NameOf(size_t tensor) { return "gradient" + std::to_string(tensor); }
+
+  std::shared_ptr<ProgramExchange> Send(ElasticSession* own, const std::string& name,
+                                        ExchangeKind kind, int32_t root,
+                                        std::vector<int64_t> input) {
+    ++outcome_.exchanges;
+    ExchangeRequest request;
+    request.tensor.name = name;
+    request.tensor.kind = kind;
+    request.tensor.root_rank = kind == ExchangeKind::kBroadcast ? root : 0;
+    own->sent.push_back(ProgramExchange::Begin(own->worker, std::move(request), std::move(input)));
+    return own->sent.back();
+  }
+
+  // Whether it has ended well. If not, because of a loss, and in a way after which Python goes on:
+  // tf_byteps/elastic/running.py.
+  bool Check(const ElasticSession& own, const std::string& what, const Status& status) {
+    if (status.ok()) return true;
+    Expect(may_fail_(*own.epoch), own.What() + what + ": " + status.ToString());
+    const bool is_loss = status.code() == StatusCode::kUnavailable || !own.worker->failure().ok();
+    Expect(is_loss,
+           own.What() + what + " does not say that somebody is lost: " + status.ToString());
+    return false;
+  }
+
+  bool Sync(ElasticSession* own, ElasticState* state) {
+    ElasticState::Values& sent = sent_states_[own->epoch];
+    if (own->rank == 0) sent = state->committed;
+    const auto exchange = Send(own, "state", ExchangeKind::kBroadcast, 0,
+                               {state->committed.step, state->committed.digest});
+    if (!Check(*own, "the state", exchange->Await())) return false;
+    const ElasticState::Values got = {exchange->output[0], exchange->output[1]};
+    Expect(got == sent, own->What() + "the state is not that of rank 0");
+    state->now = state->committed = got;
+    return true;
+  }
+
+  bool Step(ElasticSession* own, ElasticState* state) {
+    const ElasticEpoch& epoch = *own->epoch;
+    const int64_t step = state->now.step;
+    if (schedule_.Chance(0.5)) schedule_.Sleep(static_cast<int64_t>(schedule_.Draw(pause_ns_)));
+    std::vector<size_t> order(tensors_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[schedule_.Draw(i - 1)]);
+    std::vector<std::shared_ptr<ProgramExchange>> sent(tensors_.size());
+    for (const size_t i : order) {
+      if (GiverUp(epoch, step, i) == own->rank) {
+        ++outcome_.given_up_rounds;
+        own->worker->GiveUpRounds({NameOf(i)}, "the program leaves this step out");
+        continue;
+      }
+      std::vector<int64_t> input(tensors_[i].elements);
+      for (size_t at = 0; at < input.size(); ++at) input[at] = Value(epoch, step, i, own->rank, at);
+      sent[i] = Send(own, NameOf(i), tensors_[i].kind, Root(epoch, i), std::move(input));
+      if (schedule_.Chance(0.2)) schedule_.Sleep(static_cast<int64_t>(schedule_.Draw(1000000)));
+    }
+    bool is_well = true;
+    for (size_t i = 0; i < sent.size(); ++i) {
+      if (sent[i] != nullptr) is_well = CheckSum(*own, step, i, sent[i].get(), state) && is_well;
+    }
+    ++state->now.step;
+    return is_well;
+  }
+
+  bool CheckSum(const ElasticSession& own, int64_t step, size_t tensor, ProgramExchange* sent,
+                ElasticState* state) {
+    const ElasticEpoch& epoch = *own.epoch;
+    const std::string what = NameOf(tensor) + " of step " + std::to_string(step);
+    const Status status = sent->Await();
+    if (GiverUp(epoch, step, tensor) >= 0) {
+      Expect(!status.ok(), own.What() + what + " is complete, although a worker has given it up");
+      // By the withdrawal, or by the next round's push, which may overtake it (protocol rule 31).
+      const bool is_told = status.code() == StatusCode::kCancelled ||
+                           status.code() == StatusCode::kFailedPrecondition;
+      return is_told || Check(own, what, status);
+    }
+    if (!Check(own, what, status)) return false;
+    const bool is_sum = tensors_[tensor].kind == ExchangeKind::kSum;
+    for (size_t at = 0; at < sent->output.size(); ++at) {
+      int64_t expected = 0;
+      for (int32_t rank = 0; rank < epoch.job.num_workers(); ++rank) {
+        if (is_sum || rank == Root(epoch, tensor)) expected += Value(epoch, step, tensor, rank, at);
+      }
+      Expect(sent->output[at] == expected,
+             own.What() + what + ": element " + std::to_string(at) + " is not the sum");
+    }
+    state->now.digest = state->now.digest * 31 + sent->output[0] % 1000003;
+    state->now.digest %= int64_t{1} << 40;
+    return true;
+  }
+
+  void Commit(const ElasticSession& own, ElasticState* state) {
+    state->committed = state->now;
+    const auto [kept, is_first] =
+        commits_.emplace(std::make_pair(own.epoch, state->now.step), state->now);
+    Expect(is_first || kept->second == state->now,
+           own.What() + "a commit is not the same on all workers");
+  }
+
+  // As State.check_host_updates does.
+  bool AgreeOnChange(ElasticSession* own, bool* is_to_change) {
+    const auto exchange = Send(own, "change", ExchangeKind::kSum, 0, {*is_to_change ? 1 : 0});
+    if (!Check(*own, "whether the workers change", exchange->Await())) return false;
+    *is_to_change = exchange->output[0] > 0;
+    return true;
+  }
+
+  EventSchedule& schedule_;
+  ElasticRendezvous& rendezvous_;
+  const std::function<bool(const ElasticEpoch& epoch)> may_fail_;
+  SimulationOutcome& outcome_;
+  std::vector<Tensor> tensors_;
+  int64_t steps_ = 0, commits_after_ = 1, pause_ns_ = 0;
+  bool gives_up_ = false;
+  std::map<const ElasticEpoch*, ElasticState::Values> sent_states_;  // by rank 0
+  std::map<std::pair<const ElasticEpoch*, int64_t>, ElasticState::Values> commits_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_PROGRAM_H_
