@@ -251,6 +251,12 @@ def come_and_go(model: keras.Model) -> None:
                 raise
         return steps
 
+    local = elastic.OuterSyncState(
+        model, lambda: bps.OuterSync(model.trainable_variables, 32, quorum=2), model.optimizer, n=0
+    )
+    if local.outer is not None and local.rows_done < 1000:
+        local.outer.step(rows=2)
+
     def scale() -> None:
         state.optimizer.learning_rate = 0.01 * bps.size()
 
