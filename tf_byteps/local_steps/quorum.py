@@ -77,11 +77,11 @@ class QuorumFragment(Fragment):
         self._seen_rows = now
         stopped = attendance.stopped
         self._complete = stopped | self._complete if self._complete.size else stopped
+        # If none of its members has done anything there is no sum, but this worker may be late.
         self._has_round = attendance.rows > 0
-        if not self._has_round:  # nobody has done anything
-            return attendance
         self.has_contributed = is_in = attendance.has(runtime.rank())
-        counts = (tf.constant(rows, tf.float64), tf.constant(attendance.rows, tf.float64))
+        total = max(attendance.rows, 1)
+        counts = (tf.constant(rows, tf.float64), tf.constant(total, tf.float64))
         self._moved, shares, carried = self._weigh_all(self._global, *counts, self._carried)
         self._rows_in_flight = attendance.rows
         self._sent = None
@@ -91,7 +91,8 @@ class QuorumFragment(Fragment):
         elif rows > 0:
             self._carried, self._carried_rows = carried, self._carried_rows + rows
             step_counters.add("late_changes", 1)
-        self._start(shares, attendance, is_in)
+        if self._has_round:
+            self._start(shares, attendance, is_in)
         return attendance
 
     @property
@@ -123,6 +124,7 @@ class QuorumFragment(Fragment):
         """Takes the result of the round; `None` if there was nothing to exchange."""
         if not self._has_round:
             self._keep_all(self._global, tf.constant(own_share, tf.float64))
+            self._moved = []
             return None
         self._sums = [
             compressor.decompress(tf.convert_to_tensor(host.wait(handle)), context)
@@ -158,7 +160,7 @@ class QuorumFragment(Fragment):
             self._state.rounds.assign(np.where(self._round > 0, rounds, self._state.rounds.numpy()))
             self._global = [tf.convert_to_tensor(each) for each in taken[: len(self._global)]]
             self.rows_done = rows
-        if is_behind or self._has_round:
+        if is_behind or self._moved:
             for variable, weight, each in zip(self._variables, self._global, unsent, strict=True):
                 variable.assign(tf.cast(weight - each, variable.dtype))
         self.abandon()
@@ -167,7 +169,7 @@ class QuorumFragment(Fragment):
     def _unsent(self, is_behind: bool) -> list[tf.Tensor]:
         """How far the weights have moved since a change of theirs was sent, or kept for later."""
         moved = self._changes(self._global)
-        if not self._has_round:
+        if not self._moved:  # no round is in flight
             return moved
         if self._sent is not None and not is_behind:  # the round has never been
             self._carried, self._carried_rows = self._sent.carried, self._sent.carried_rows
