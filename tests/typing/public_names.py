@@ -195,6 +195,7 @@ def keras_names(model: keras.Model, images: np.ndarray) -> None:
             callbacks.MetricAverageCallback(),
             callbacks.LearningRateWarmupCallback(warmup_epochs=5, verbose=1),
             hvd.callbacks.LearningRateScheduleCallback(lambda epoch: 0.1 ** (epoch // 30)),
+            callbacks.OuterSyncCallback(32, "diloco", fragments=4),
             callbacks.Telemetry("logs", every_steps=50),
             callbacks.BackupResiduals("residuals"),
             callbacks.LeaveOnSignal(exit_process=False),
