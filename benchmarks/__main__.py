@@ -22,6 +22,7 @@ from benchmarks import (
     plots,
     priority,
     report,
+    slow_links,
     steps,
 )
 from benchmarks.cluster import why_unavailable
@@ -81,6 +82,10 @@ _PARTS = {
     "steps": ("Training steps", lambda everything: steps.run([25, 100], _ROUNDS)),
     "overlap": ("Steps with overlap", lambda everything: overlap.run([0.5, 2, 1], _ROUNDS)),
     "arrivals": ("Exchange beside computation", lambda everything: arrivals.run()),
+    "slow_links": (
+        "Slow links and workers",
+        lambda everything: slow_links.run(_ROUNDS if everything else 1),
+    ),
 }
 # Parts that measure other libraries, too.
 _WITH_PEERS = {"cluster_peers", "loopback", "steps"}

@@ -36,6 +36,17 @@ GOALS = (
         "step with overlap, 2 workers + 2 servers, compute = 0.5, 1, 2 × t_opt",
         "plain ≤ 1.1 × max(compute, t_first + t_opt); cross_step ≤ 1.1 × max(compute, t_opt)",
     ),
+    (
+        "local steps",
+        "32 local steps of 50 ms with 20 MB of weights, 4 workers, 1 Gbit/s; int8, too",
+        "≥ 95 % of computing alone",
+    ),
+    ("quorum", "one of 4 workers 4 times slower, a quorum of 3: time of the others", "+ ≤ 5 %"),
+    (
+        "asynchronous",
+        "a character model on 2 workers, one 3 times slower: rows/s of synchronous; loss above it",
+        "≥ 1.6 ×; ≤ 2 %",
+    ),
 )
 PARTS = (
     "goodput",
@@ -48,6 +59,7 @@ PARTS = (
     "steps",
     "overlap",
     "arrivals",
+    "slow_links",
 )
 _HEADINGS = ("figure", "to reach", "measured", "verdict")
 

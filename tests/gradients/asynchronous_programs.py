@@ -78,6 +78,37 @@ def fits():
     return [*losses["loss"], *again["loss"]], weights.tolist()
 
 
+def fits_with_callbacks():
+    """The calls of BytePS's program for Keras, which is asynchronous by the variable alone."""
+    bps.keras.init()
+    random = np.random.default_rng(bps.rank())
+    x = random.normal(size=(ROWS, 8, 8, 1)).astype("float32")
+    y = (x.mean(axis=(1, 2, 3)) > 0).astype("int64")
+    rows = tf.data.Dataset.from_tensor_slices((tf.cast(x, tf.float32), tf.cast(y, tf.int64)))
+    keras.utils.set_random_seed(bps.rank())
+    model = keras.Sequential(
+        [
+            keras.layers.Conv2D(4, [3, 3], activation="relu"),
+            keras.layers.MaxPooling2D(pool_size=(2, 2)),
+            keras.layers.Flatten(),
+            keras.layers.Dropout(0.1),
+            keras.layers.Dense(2, activation="softmax"),
+        ]
+    )
+    rate = 0.005 * bps.keras.size()
+    optimizer = bps.keras.DistributedOptimizer(keras.optimizers.Adam(rate))
+    loss = keras.losses.SparseCategoricalCrossentropy()
+    model.compile(loss=loss, optimizer=optimizer, metrics=["accuracy"])
+    callbacks = [
+        bps.keras.callbacks.BroadcastGlobalVariablesCallback(0, device="GPU:0"),
+        bps.keras.callbacks.MetricAverageCallback(device="GPU:0"),
+        bps.keras.callbacks.LearningRateWarmupCallback(warmup_epochs=2, initial_lr=rate, verbose=1),
+    ]
+    rows = rows.repeat().shuffle(ROWS).batch(20)
+    steps = 24 // bps.keras.size()
+    return model.fit(rows, steps_per_epoch=steps, callbacks=callbacks, epochs=6, verbose=0).history
+
+
 def differs():
     """On worker 1 the variable is not set."""
     is_second = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1

@@ -23,7 +23,7 @@ def _scenario(name):
 
 @pytest.fixture(scope="module", params=[2, 3])
 def group(request):
-    scenarios = [*map(_scenario, _COUNTED), "fits", "refusals"]
+    scenarios = [*map(_scenario, _COUNTED), "fits", "fits_with_callbacks", "refusals"]
     return workers.run(PROGRAM, scenarios, request.param, BYTEPS_ENABLE_ASYNC="1")
 
 
@@ -42,6 +42,14 @@ def test_a_program_of_byteps_trains(group):
     for losses, weights in results:
         assert max(losses[2:]) < losses[0] / 4
         assert weights == results[0][1]
+
+
+def test_a_program_with_byteps_callbacks_trains(group):
+    results = group["fits_with_callbacks"]
+    assert all(each == results[0] for each in results), "metrics are averages"
+    assert results[0]["loss"][-1] < 0.9 * results[0]["loss"][0]
+    assert results[0]["accuracy"][-1] > 0.7
+    assert results[0]["lr"][0] < results[0]["lr"][-1]
 
 
 def test_a_variable_that_not_all_have_is_an_error_on_all():

@@ -1,5 +1,6 @@
 """What the workers of test_outer_sync.py do."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -135,3 +136,79 @@ def refusals():
         except ValueError as error:
             said.append(str(error))
     return said, variable.numpy().tolist()
+
+
+def _keras_model(**arguments):
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Dense(5, activation="tanh"), keras.layers.BatchNormalization()]
+    model = keras.Sequential([keras.Input([6]), *layers, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "mse", **arguments)
+    return model
+
+
+def _own_rows(steps):
+    random = np.random.default_rng([7, tf_byteps.rank()])
+    x = random.normal(size=(steps * 4, 6)).astype("float32")
+    return x, np.sin(x.sum(axis=1, keepdims=True))
+
+
+def fits(settings, steps_per_execution):
+    """`fit` with the callback and a loop with `OuterSync`: the trainable weights of both, and the
+    loss of a validation, and of an evaluation after training.
+    """
+    tf_byteps.init()
+    callback = tf_byteps.keras.callbacks.OuterSyncCallback(**settings)
+    model = _keras_model(steps_per_execution=steps_per_execution)
+    x, y = _own_rows(10)
+    same = np.ones([4, 6], "float32"), np.ones([4, 1], "float32")
+    fit = {"batch_size": 4, "shuffle": False, "verbose": 0, "validation_data": same}
+    first = model.fit(x, y, callbacks=[callback], epochs=2, **fit).history
+    second = model.fit(x, y, callbacks=[callback], epochs=1, **fit).history
+    validated = [*first["val_loss"], *second["val_loss"]]
+    evaluated = model.evaluate(*same, verbose=0)
+    found = np.concatenate([np.ravel(each) for each in model.trainable_variables]).tolist()
+    rounds = callback.outer.rounds
+
+    model = _keras_model()
+    outer = tf_byteps.OuterSync(model.trainable_variables, **settings)
+    for _ in range(3):
+        for step in range(10):
+            model.train_on_batch(x[4 * step :][:4], y[4 * step :][:4])
+            outer.step()
+        outer.finish()
+    expected = np.concatenate([np.ravel(each) for each in model.trainable_variables]).tolist()
+    return found, expected, validated, evaluated, rounds - outer.rounds
+
+
+def fit_goes_on_after_an_exception():
+    """The weights of the next training, and of callbacks where it is refused, what is said."""
+    tf_byteps.init()
+    model = _keras_model()
+    callback = tf_byteps.keras.callbacks.OuterSyncCallback(4, "diloco")
+    x, y = _own_rows(6)
+
+    def fail(batch, logs):
+        if batch == 2:
+            raise KeyError("of the program")
+
+    failing = keras.callbacks.LambdaCallback(on_train_batch_end=fail)
+    said = []
+    for callbacks in ([callback, failing], [callback]):
+        try:
+            model.fit(x, y, batch_size=4, verbose=0, callbacks=callbacks)
+        except KeyError as error:
+            said.append(str(error))
+    weights = [each.numpy().tobytes() for each in model.trainable_variables]
+    unbuilt = keras.Sequential([keras.layers.Dense(1)])
+    unbuilt.compile("sgd", "mse")
+    distributed = _keras_model()
+    optimizer = tf_byteps.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    distributed.compile(optimizer, "mse")
+    with tf_byteps.BytePSStrategy().scope():
+        in_scope = _keras_model()
+    for model in (unbuilt, distributed, in_scope):
+        try:
+            model.fit(np.ones([4, 6]), np.ones([4, 1]), verbose=0, callbacks=[callback])
+        except ValueError as error:
+            said.append(str(error))
+    return said, weights

@@ -99,6 +99,40 @@ def late_is_added(folder):
     return recorded.tables, recorded.brought, recorded.weights, weight.numpy().tolist(), late
 
 
+def late_to_an_empty_round(folder):
+    """Workers 0 and 1 finish, and worker 2 comes with a step when they have met without one.
+
+    Returns:
+        The tables of this worker, what its rounds and what it has brought add up to, and the
+        weights.
+    """
+    tf_byteps.init()
+    rank = tf_byteps.rank()
+    weight = tf.Variable(np.zeros(5), name="empty/weight")
+
+    def step():
+        weight.assign_add(np.full(5, 1.0 + rank))
+        outer.step()
+
+    with Recorded() as recorded:
+        meet = quorum.QuorumFragment.meet
+
+        def noted_meet(fragment, makes_no_more_steps):
+            attendance = meet(fragment, makes_no_more_steps)
+            if len(recorded.tables) == 2:
+                _note(folder, f"{rank} has met twice")
+            return attendance
+
+        quorum.QuorumFragment.meet = noted_meet
+        outer = tf_byteps.OuterSync([weight], 1, quorum=2, grace=2)
+        step()
+        if rank == 2:
+            _await(folder, "0 has met twice", "1 has met twice")
+            step()
+        outer.finish()
+    return recorded.tables, *recorded.totals(), weight.numpy().tolist()
+
+
 class _Pace:
     """Lets worker 2 take four times as long for a step as it would, on any machine."""
 

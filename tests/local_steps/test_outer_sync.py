@@ -3,6 +3,7 @@
 import json
 import os
 
+import numpy as np
 import pytest
 
 from tests import workers
@@ -24,16 +25,27 @@ CASES = {
     "delay, mix": {"local_steps": 4, "outer": "average", "delay": 3, "mix": 0.25},
 }
 STEPS = 23  # not a multiple of any
+FITS = {
+    "average": ({"local_steps": 4}, 1),
+    "diloco": ({"local_steps": 3, "outer": "diloco", "fragments": 2}, 1),
+    "several steps at once": ({"local_steps": 5, "outer": "diloco"}, 5),
+}
 
 
 def _scenario(case):
     return f"rounds={json.dumps({'steps': STEPS, 'settings': CASES[case]})}"
 
 
+def _fit(case):
+    settings, steps = FITS[case]
+    return f"fits={json.dumps({'settings': settings, 'steps_per_execution': steps})}"
+
+
 @pytest.fixture(scope="module")
 def group():
     codecs = [f"compressed={json.dumps({'steps': 8, 'compression': c})}" for c in ("bf16", "int8")]
-    return workers.run(PROGRAM, [*map(_scenario, CASES), *codecs, "refusals"], 3)
+    rest = ["refusals", *map(_fit, FITS), "fit_goes_on_after_an_exception"]
+    return workers.run(PROGRAM, [*map(_scenario, CASES), *codecs, *rest], 3)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -58,3 +70,23 @@ def test_bad_input_is_an_error_and_changes_nothing(group):
         assert "fragments is 2, but there are 1 weights" in said[1]
         assert "nothing" in said[2] and len(said) == 3
         assert values == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_fit_with_the_callback_is_the_same(group, case):
+    results = group[_fit(case)]
+    for found, expected, validated, evaluated, more_rounds in results:
+        assert found == results[0][0] and more_rounds == 0
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        # Validations see the global weights, and the moving statistics' average.
+        assert validated == results[0][2] and evaluated == results[0][3]
+        assert validated[-1] == pytest.approx(evaluated, rel=1e-6)
+
+
+def test_fit_goes_on_after_an_exception(group):
+    results = group["fit_goes_on_after_an_exception"]
+    for said, weights in results:
+        assert said[0] == "'of the program'" and weights == results[0][1]
+        assert "has no variables yet" in said[1]
+        assert "this one is a DistributedOptimizer" in said[2]
+        assert "BytePSStrategy(local_steps=...)" in said[3] and len(said) == 4

@@ -34,15 +34,16 @@ UNEQUAL = [_scenario("unequal", fragments=fragments) for fragments in (1, 2)]
 @pytest.fixture(scope="module")
 def group(tmp_path_factory):
     late = _scenario("late_is_added", folder=str(tmp_path_factory.mktemp("late")))
+    empty = _scenario("late_to_an_empty_round", folder=str(tmp_path_factory.mktemp("empty")))
     sees = _scenario("sees", folder=str(tmp_path_factory.mktemp("sees")))
     folder = str(tmp_path_factory.mktemp("goes"))
     goes_on = [
         _scenario("goes_on", folder=folder, steps=8),
         _scenario("goes_on", folder=folder, steps=4, first=4),
     ]
-    scenarios = [late, *SLOW.values(), *UNEQUAL, sees, *goes_on, "equals_all", "refusals"]
+    scenarios = [late, empty, *SLOW.values(), *UNEQUAL, sees, *goes_on, "equals_all", "refusals"]
     results = workers.run(PROGRAM, scenarios, WORKERS)
-    return results, {"late": late, "sees": sees, "goes on": goes_on}
+    return results, {"late": late, "empty": empty, "sees": sees, "goes on": goes_on}
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,15 @@ def test_a_late_change_is_in_the_next_round(group):
     all_changes = sum(r * moved[0] for each in found for r, moved in each[1])
     np.testing.assert_allclose(all_rounds, all_changes, rtol=1e-12)
     assert found[0][3] == found[1][3] == found[2][3]
+
+
+def test_a_change_that_is_late_for_a_round_without_rows_is_not_lost(group):
+    results, named = group
+    found = results[named["empty"]]
+    tables, rounds, _, weights = found[0]
+    assert all(each[0] == tables and each[3] == weights for each in found)
+    assert sum(sum(table[1]) for table in tables) == 1 + 1 + 2
+    np.testing.assert_allclose(rounds, np.sum([each[2] for each in found], axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("case", SLOW)

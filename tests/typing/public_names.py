@@ -215,6 +215,7 @@ def keras_names(model: keras.Model, images: np.ndarray) -> None:
             callbacks.MetricAverageCallback(),
             callbacks.LearningRateWarmupCallback(warmup_epochs=5, verbose=1),
             hvd.callbacks.LearningRateScheduleCallback(lambda epoch: 0.1 ** (epoch // 30)),
+            callbacks.OuterSyncCallback(32, "diloco", fragments=4),
             callbacks.Telemetry("logs", every_steps=50),
             callbacks.BackupResiduals("residuals"),
             callbacks.LeaveOnSignal(exit_process=False),
@@ -270,6 +271,12 @@ def come_and_go(model: keras.Model) -> None:
             except elastic.HostsUpdatedInterrupt:
                 raise
         return steps
+
+    local = elastic.OuterSyncState(
+        model, lambda: bps.OuterSync(model.trainable_variables, 32, quorum=2), model.optimizer, n=0
+    )
+    if local.outer is not None and local.rows_done < 1000:
+        local.outer.step(rows=2)
 
     def scale() -> None:
         state.optimizer.learning_rate = 0.01 * bps.size()

@@ -5,6 +5,7 @@ from tf_byteps.elastic.callbacks import (
     UpdateBatchStateCallback,
     UpdateEpochStateCallback,
 )
+from tf_byteps.elastic.outer_states import OuterSyncState
 from tf_byteps.elastic.running import run
 from tf_byteps.elastic.states import (
     HostsUpdatedInterrupt,
@@ -21,6 +22,7 @@ __all__ = [
     "HostsUpdatedInterrupt",
     "KerasState",
     "ObjectState",
+    "OuterSyncState",
     "State",
     "TensorFlowKerasState",
     "TensorFlowState",

@@ -64,11 +64,12 @@ def run(function: FunctionT) -> FunctionT:
             except (tf.errors.OpError, _engine.EngineError) as error:
                 if not _is_loss(error):
                     raise
-                _logger.warning(
-                    "going back to the last commit: %s",
-                    _sentence(error),
-                    extra=logs.event("state_restored"),
+                said, event = (
+                    ("going back to the last commit", "state_restored")
+                    if state.goes_back
+                    else ("going on without the worker that is lost", "worker_lost")
                 )
+                _logger.warning("%s: %s", said, _sentence(error), extra=logs.event(event))
                 state.restore()
                 _come_together_again()
             state.on_reset()

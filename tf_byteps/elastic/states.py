@@ -35,6 +35,9 @@ class State:
         def __getattr__(self, name: str) -> Any: ...
         def __setattr__(self, name: str, value: Any) -> None: ...
 
+    #: Whether `restore` goes back to the last commit.
+    goes_back = True
+
     def __init__(self) -> None:
         self._reset_callbacks = []
 

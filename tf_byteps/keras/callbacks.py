@@ -1,5 +1,5 @@
 """Callbacks for `keras.Model.fit`: with `DistributedOptimizer`, but for `BackupResiduals`,
-`LeaveOnSignal`, `Telemetry` and `TrainingCheckpoint`."""
+`LeaveOnSignal`, `OuterSyncCallback`, `Telemetry` and `TrainingCheckpoint`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from tf_byteps.types import Variable
 if TYPE_CHECKING:
     from tf_byteps.exchange.gradient_arguments import GradientArguments
     from tf_byteps.keras.checkpoint import TrainingCheckpoint
+    from tf_byteps.keras.outer_sync import OuterSyncCallback
     from tf_byteps.keras.residuals import BackupResiduals
 else:
     BackupResiduals = on_tensorflow("callbacks.BackupResiduals", "tf_byteps.keras.residuals")
+    OuterSyncCallback = on_tensorflow("callbacks.OuterSyncCallback", "tf_byteps.keras.outer_sync")
     TrainingCheckpoint = on_tensorflow("callbacks.TrainingCheckpoint", "tf_byteps.keras.checkpoint")
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "LearningRateWarmupCallback",
     "LeaveOnSignal",
     "MetricAverageCallback",
+    "OuterSyncCallback",
     "Telemetry",
     "TrainingCheckpoint",
 ]

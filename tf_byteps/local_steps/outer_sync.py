@@ -1,6 +1,6 @@
 """Local steps for training loops without a strategy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -95,10 +95,15 @@ class OuterSync(tf.Module):
         settings.check_job(runtime.size(), job.elastic, job.deterministic)
         names = [getattr(each, "path", each.name) for each in variables]
         values = [each.value if isinstance(each, keras.Variable) else each for each in variables]
-        synchronize("weights of OuterSync", list(zip(names, values, strict=True)))
+        self._after_step: Callable[[], None] | None = None
+        self._named = list(zip(names, values, strict=True))
+        self._synchronize()
         self._rounds = rounds_of(names, values, settings, compression, variables)
         self._outer_state = self._rounds.state  # which a checkpoint tracks
         self._rounds.begin_steps()
+
+    def _synchronize(self) -> None:
+        synchronize("weights of OuterSync", self._named)
 
     @property
     def rounds(self) -> int:
@@ -131,6 +136,8 @@ class OuterSync(tf.Module):
         self._rounds.rows.assign_add(tf.cast(rows, tf.int64))
         self._rounds.end_steps()
         self._rounds.begin_steps()
+        if self._after_step is not None:
+            self._after_step()
 
     def finish(self) -> None:
         """Ends all rounds: all workers have the global weights then. A collective.

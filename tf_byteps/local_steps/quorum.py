@@ -30,6 +30,7 @@ from tf_byteps.exchange import host
 from tf_byteps.exchange.compression import check_with_cross_step
 from tf_byteps.exchange.compression_choice import of_variables
 from tf_byteps.exchange.compressor import codec_of
+from tf_byteps.local_steps import rejoining
 from tf_byteps.local_steps.meetings import Attendance, Meetings, QuorumSchedule
 from tf_byteps.local_steps.rounds import Fragment, Rounds
 
@@ -51,6 +52,9 @@ class QuorumFragment(Fragment):
         self._handles: list[Any] = []
         self._contexts: list[Any] = []
         self._has_round = False
+        self._sent: rejoining.Sent | None = None  # to the round in flight
+        self._rows_in_flight = 0
+        self.rows_done = 0  # of all workers, that are in the global weights
         self.begin_again()
         with tf.init_scope():
             self._weigh_all = tf.function(self._weigh, autograph=False)
@@ -66,24 +70,29 @@ class QuorumFragment(Fragment):
         """Comes to the next round, and sends this worker's change if it is in."""
         self._note_begin()
         now = int(self._rows)
-        rows, self._seen_rows = now - self._seen_rows, now
+        rows = now - self._seen_rows
         attendance = self._meetings.meet(
             self._number, rows + self._carried_rows, makes_no_more_steps
         )
+        self._seen_rows = now
         stopped = attendance.stopped
         self._complete = stopped | self._complete if self._complete.size else stopped
+        # If none of its members has done anything there is no sum, but this worker may be late.
         self._has_round = attendance.rows > 0
-        if not self._has_round:  # nobody has done anything
-            return attendance
         self.has_contributed = is_in = attendance.has(runtime.rank())
-        counts = (tf.constant(rows, tf.float64), tf.constant(attendance.rows, tf.float64))
+        total = max(attendance.rows, 1)
+        counts = (tf.constant(rows, tf.float64), tf.constant(total, tf.float64))
         self._moved, shares, carried = self._weigh_all(self._global, *counts, self._carried)
-        self._start(shares, attendance, is_in)
+        self._rows_in_flight = attendance.rows
+        self._sent = None
         if is_in:
+            self._sent = rejoining.Sent(rows, self._carried, self._carried_rows)
             self._carried, self._carried_rows = [], 0
         elif rows > 0:
             self._carried, self._carried_rows = carried, self._carried_rows + rows
             step_counters.add("late_changes", 1)
+        if self._has_round:
+            self._start(shares, attendance, is_in)
         return attendance
 
     @property
@@ -115,6 +124,7 @@ class QuorumFragment(Fragment):
         """Takes the result of the round; `None` if there was nothing to exchange."""
         if not self._has_round:
             self._keep_all(self._global, tf.constant(own_share, tf.float64))
+            self._moved = []
             return None
         self._sums = [
             compressor.decompress(tf.convert_to_tensor(host.wait(handle)), context)
@@ -123,7 +133,49 @@ class QuorumFragment(Fragment):
             )
         ]
         self._handles, self._contexts, self._has_round = [], [], False
+        self.rows_done += self._rows_in_flight
         return super().end(own_share)
+
+    @property
+    def rounds_done(self) -> tuple[int, int]:
+        """How many rounds these weights have had, and of how many rows."""
+        return int(self._state.rounds[self._first]), self.rows_done
+
+    def go_on(self, root_rank: int, rounds: int, rows: int) -> None:
+        """Goes on from another worker's global weights, with what is not in them yet. A collective.
+
+        Args:
+            root_rank: the worker that has them.
+            rounds: how many rounds they have had; negative: none, as all workers are new.
+            rows: these rounds'.
+        """
+        own = [*self._global, *self._momenta]
+        names = [f"{self._names[0]}/newest/{number}" for number in range(len(own))]
+        taken = rejoining.take(names, own, root_rank)
+        is_behind = rounds > self.rounds_done[0]
+        unsent = self._unsent(is_behind)
+        if is_behind:
+            for momentum, value in zip(self._momenta, taken[len(self._global) :], strict=True):
+                momentum.assign(value)
+            self._state.rounds.assign(np.where(self._round > 0, rounds, self._state.rounds.numpy()))
+            self._global = [tf.convert_to_tensor(each) for each in taken[: len(self._global)]]
+            self.rows_done = rows
+        if is_behind or self._moved:
+            for variable, weight, each in zip(self._variables, self._global, unsent, strict=True):
+                variable.assign(tf.cast(weight - each, variable.dtype))
+        self.abandon()
+        self.begin_again()
+
+    def _unsent(self, is_behind: bool) -> list[tf.Tensor]:
+        """How far the weights have moved since a change of theirs was sent, or kept for later."""
+        moved = self._changes(self._global)
+        if not self._moved:  # no round is in flight
+            return moved
+        if self._sent is not None and not is_behind:  # the round has never been
+            self._carried, self._carried_rows = self._sent.carried, self._sent.carried_rows
+            self._seen_rows -= self._sent.rows
+            return moved
+        return [each - sent for each, sent in zip(moved, self._moved, strict=True)]
 
     def abandon(self) -> None:
         """Nobody will wait for the round in flight."""
@@ -180,8 +232,12 @@ class QuorumRounds(Rounds):
     def begin_steps(self) -> None:
         """To be called before a local step. A collective if it is the first since `finish`."""
         if self._steps == 0:
-            self._meetings.begin()
+            self.begin_meetings()
         super().begin_steps()
+
+    def begin_meetings(self) -> None:
+        """The part of `begin_steps` that is a collective."""
+        self._meetings.begin()
 
     def end_steps(self, steps: int = 1) -> None:
         """To be called after some local steps: comes to the rounds that are due.
@@ -235,6 +291,27 @@ class QuorumRounds(Rounds):
             each.begin_again()
         self._turns.restart()
         self._steps = 0
+        self.is_ending = False
+
+    @property
+    def rows_done(self) -> int:
+        """How many rows of all workers are in the global weights of the first fragment."""
+        return self._fragments[0].rows_done
+
+    def rejoin(self, is_new: bool) -> None:
+        """Goes on when the workers of an elastic job have changed. A collective.
+
+        Args:
+            is_new: whether this worker was not there before.
+        """
+        of_fragments = [each.rounds_done for each in self._fragments]
+        for fragment, newest in zip(
+            self._fragments, rejoining.newest(of_fragments, is_new), strict=True
+        ):
+            fragment.go_on(*newest)
+        self._meetings.begin()
+        self._turns.restart()
+        self._steps = 1  # there may be changes which are in no round yet
         self.is_ending = False
 
     def abandon(self) -> None:

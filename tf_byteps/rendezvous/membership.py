@@ -32,6 +32,7 @@ if typing.TYPE_CHECKING:
 
 # A job that is over answers servers that would join again for so long.
 _FAREWELL_SECONDS = 1.0
+_ASKS_AGAIN_SECONDS = 2.0  # so often, at least, does who still waits
 # A worker that has the address book and is lost before it has connected is given up after this.
 _VANISHED_SECONDS = 2.0
 
@@ -108,6 +109,8 @@ class ElasticScheduler(Scheduler):
         self._members = []  # of the last epoch, in rank order
         self._done, self._leaving = set(), set()
         self._newcomers = {}  # member: when it last asked, while the job runs
+        # Who has asked to take part while the last epoch was not over: by member, or participant.
+        self._waiting: dict[str, tuple[float, bytes, Join]] = {}
         self._expected = config.size
         self._epochs = 0
         self._book: messages.Book | None = None
@@ -140,6 +143,7 @@ class ElasticScheduler(Scheduler):
         self._roster = self._new_roster()
         self._newcomers.clear()
         self._late_joins.clear()
+        self._admit_waiting()
         self._book = super().run(worker_timeout)
         self._members = [worker.join.member or "" for worker in self._elastic_roster.in_order()]
         self._began = time.monotonic()
@@ -149,6 +153,13 @@ class ElasticScheduler(Scheduler):
     def members(self) -> tuple[str, ...]:
         """The members of the last epoch, in rank order."""
         return tuple(self._members)
+
+    def _admit_waiting(self) -> None:
+        """They would ask again, but only after a while, in which all others would wait for them."""
+        waiting, self._waiting = self._waiting, {}
+        for asked, route, join in waiting.values():
+            if time.monotonic() - asked < _ASKS_AGAIN_SECONDS:
+                self._handle_join(route, join)
 
     def attend(self, seconds: float = POLL_SECONDS) -> None:
         """Serves those who come, and those who are told to go, while the job runs."""
@@ -256,6 +267,7 @@ class ElasticScheduler(Scheduler):
     def _answer_late_join(self, route: bytes, join: Join, is_failing: bool = False) -> None:
         if join.role == "worker" and join.member not in (None, *self._members):
             self._newcomers[join.member] = time.monotonic()
+        self._waiting[join.member or join.participant] = time.monotonic(), route, join
         text = "the job runs: new workers are let in at its next commit"
         self._router.send(route, messages.Progress(text, admitted=False))
 

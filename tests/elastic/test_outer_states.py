@@ -1,0 +1,79 @@
+"""Workers that make local steps are killed and come: nobody goes back, and nothing is lost."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import tf_byteps as bps
+from tests.cluster import ROOT, clean_environment
+
+_ENVIRONMENT = {"BYTEPS_HEARTBEAT_INTERVAL": "1", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """What the workers have written, by name, and the output of the job."""
+    folder = tmp_path_factory.mktemp("outer")
+    command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "2", "--max-np", "3"]
+    command += ["--host-failures", "0", "--servers", "1", "--"]
+    ended = subprocess.run(
+        [*command, sys.executable, "-m", "tests.elastic.outer_programs", str(folder)],
+        cwd=ROOT,
+        env=clean_environment(**_ENVIRONMENT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+    )
+    assert ended.returncode == 0, ended.stdout
+    return {each.stem: json.loads(each.read_text()) for each in folder.glob("*.json")}, ended.stdout
+
+
+@pytest.mark.time_limit(200)
+def test_all_end_with_the_same_weights(job):
+    written, output = job
+    weights = [written[name] for name in sorted(written) if name.startswith("weights")]
+    assert len(weights) == 3 and all(each == weights[0] for each in weights)
+    assert "going on without the worker that is lost" in output
+    assert "going back" not in output
+
+
+def test_survivors_keep_their_steps_and_a_newcomer_has_its_own(job):
+    written, _ = job
+    sizes = [size for size, _ in written["record-0"]["rejoined"]]
+    assert sizes == [3, 2, 3]
+    # Rounds go on where they were; who comes takes the number of those it has not seen.
+    assert written["record-3"]["rejoined"][0][1] == written["record-0"]["rejoined"][-1][1]
+    assert written["record-0"]["steps"] >= 40 and written["record-2"]["steps"] == 14
+
+
+def test_a_kill_changes_nobody_elses_next_weights(job):
+    """All that a round changes is what workers have brought that are in it."""
+    written, _ = job
+    rounds = {}
+    for name, record in written.items():
+        for number, seen in record["rounds"].items() if name.startswith("record") else ():
+            assert rounds.setdefault(int(number), seen) == seen, "the same for all who have it"
+    assert sorted(rounds) == list(range(1, len(rounds) + 1))
+    ends = [rounds[number] for number in sorted(rounds)]
+    assert ends[0][1] == 0 and all(a[2] == b[1] for a, b in zip(ends, ends[1:], strict=False))
+    changed = sum(rows * (before - after) for rows, before, after in ends)
+    brought = sum(sum(r["brought"]) for name, r in written.items() if name.startswith("record"))
+    np.testing.assert_allclose(changed, brought, rtol=1e-9)
+    assert written["weights-0"][1] == sum(rows for rows, *_ in ends)
+
+
+def test_without_a_quorum_it_is_refused():
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    model.compile("sgd")
+    state = bps.elastic.OuterSyncState(
+        model, lambda: bps.OuterSync(model.trainable_variables, local_steps=4)
+    )
+    assert state.rows_done == 0
+    with pytest.raises(ValueError, match="an OuterSync without a quorum"):
+        bps.elastic.run(lambda state: None)(state)
+    bps.shutdown()
