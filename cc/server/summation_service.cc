@@ -246,6 +246,7 @@ void SummationService::OnWorkersJoined(const std::vector<int32_t>& ranks) {
     // A store goes on without them as without those who leave it; their next push comes back.
     if (found.part->IsStore()) {
       std::vector<DepartedWorker> gone;
+      gone.reserve(ranks.size());
       for (const int32_t rank : ranks) gone.push_back({rank, false});
       found.part->OnDeparted(gone, &replies);
     }
