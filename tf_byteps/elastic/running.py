@@ -64,12 +64,10 @@ def run(function: FunctionT) -> FunctionT:
             except (tf.errors.OpError, _engine.EngineError) as error:
                 if not _is_loss(error):
                     raise
-                said, event = (
-                    ("going back to the last commit", "state_restored")
-                    if state.goes_back
-                    else ("going on without the worker that is lost", "worker_lost")
-                )
-                _logger.warning("%s: %s", said, _sentence(error), extra=logs.event(event))
+                said, event = "going back to the last commit", logs.event("state_restored")
+                if not state.goes_back:
+                    said, event = "going on without who is lost", logs.event("worker_lost")
+                _logger.warning("%s: %s", said, _sentence(error), extra=event)
                 state.restore()
                 _come_together_again()
             state.on_reset()
