@@ -66,7 +66,8 @@ def run(function: FunctionT) -> FunctionT:
                     raise
                 said, event = "going back to the last commit", logs.event("state_restored")
                 if not state.goes_back:
-                    said, event = "going on without who is lost", logs.event("worker_lost")
+                    said = "going on without the worker that is lost"
+                    event = logs.event("worker_lost")
                 _logger.warning("%s: %s", said, _sentence(error), extra=event)
                 state.restore()
                 _come_together_again()
