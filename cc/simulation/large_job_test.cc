@@ -24,6 +24,7 @@
 #include "cc/simulation/testing/program_exchange.h"
 #include "cc/simulation/testing/seeds.h"
 #include "cc/simulation/testing/simulated_network.h"
+#include "cc/simulation/testing/simulated_van.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {

@@ -27,6 +27,7 @@
 #include "cc/simulation/testing/elastic_rendezvous.h"
 #include "cc/simulation/testing/event_schedule.h"
 #include "cc/simulation/testing/simulated_network.h"
+#include "cc/simulation/testing/simulated_van.h"
 #include "cc/simulation/testing/simulation_outcome.h"
 #include "cc/worker/worker.h"
 

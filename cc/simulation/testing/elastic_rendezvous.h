@@ -21,6 +21,7 @@
 #include "cc/coordinator/coordinator.h"
 #include "cc/simulation/testing/event_schedule.h"
 #include "cc/simulation/testing/simulated_network.h"
+#include "cc/simulation/testing/simulated_van.h"
 
 namespace byteps {
 

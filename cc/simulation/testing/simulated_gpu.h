@@ -12,6 +12,7 @@
 
 #include "cc/simulation/testing/event_schedule.h"
 #include "cc/simulation/testing/simulated_network.h"
+#include "cc/simulation/testing/simulated_van.h"
 #include "cc/staging/local_group.h"
 #include "cc/staging/testing/cpu_rank_device.h"
 

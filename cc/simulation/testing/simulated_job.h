@@ -25,6 +25,7 @@
 #include "cc/simulation/testing/round_program.h"
 #include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulated_network.h"
+#include "cc/simulation/testing/simulated_van.h"
 #include "cc/simulation/testing/simulation_outcome.h"
 #include "cc/simulation/testing/store_program.h"
 #include "cc/worker/worker.h"
