@@ -40,10 +40,12 @@ def test_all_workers_decode_the_same_bytes():
         # A row has an index of 8 bytes, and a scale of 2 in each block.
         blocks = -(-width // (128 if compression == "fp8" else 32))
         row_bytes = 8 + min(4 * width, width + 2 * blocks)
+        # Encoded rows are gathered as one tensor with their indices, which has a row more. Plain
+        # ones may be added up on servers, so that they come with nothing else.
+        distinct = len(np.unique(programs.rows(0, width)[0]))
+        assert plain["pushed"] == distinct * (8 + 4 * width), name
         if compression != "none":
-            assert result["pushed"] / plain["pushed"] == pytest.approx(
-                row_bytes / (8 + 4 * width), rel=0.01
-            ), name
+            assert result["pushed"] == (distinct + 1) * row_bytes, name
 
 
 def test_dtypes_and_what_is_refused():
