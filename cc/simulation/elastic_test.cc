@@ -38,20 +38,10 @@ TEST_F(ElasticTest, NoSeedMixesEpochsOrEndsWithoutAWorker) {
 }
 
 TEST_F(ElasticTest, SeedsThatFailedDoSoNoMore) {
-  for (const uint64_t seed : kSeedsThatFailed) {
-    const SimulationOutcome outcome = Simulate(seed, nullptr, false, Programs::kElastic);
-    ASSERT_EQ(outcome.failure, "") << Replay(seed, nullptr, 200, Programs::kElastic);
-  }
+  ExpectToPass(kSeedsThatFailed, Programs::kElastic);
 }
 
-TEST_F(ElasticTest, ASeedDecidesAllThatHappens) {
-  for (const uint64_t seed : {3u, 11u, 12u}) {
-    const SimulationOutcome first = Simulate(seed, nullptr, false, Programs::kElastic);
-    const SimulationOutcome second = Simulate(seed, nullptr, true, Programs::kElastic);
-    EXPECT_EQ(first.hash, second.hash) << "seed " << seed;
-    EXPECT_EQ(first.events, second.events) << "seed " << seed;
-  }
-}
+TEST_F(ElasticTest, ASeedDecidesAllThatHappens) { ExpectSeedsToDecide(Programs::kElastic); }
 
 // Protocol rule 16: two epochs have the same number, and ports.
 TEST_F(ElasticTest, AnEpochWithTheNumberOfTheOneBeforeIsFound) {

@@ -38,22 +38,9 @@ TEST_F(FaultsTest, NoSeedBreaksAJob) {
   EXPECT_GT(all.backup_averages, 50u);
 }
 
-TEST_F(FaultsTest, SeedsThatFailedDoSoNoMore) {
-  for (const uint64_t seed : kSeedsThatFailed) {
-    const SimulationOutcome outcome = Simulate(seed);
-    ASSERT_EQ(outcome.failure, "") << Replay(seed);
-  }
-}
+TEST_F(FaultsTest, SeedsThatFailedDoSoNoMore) { ExpectToPass(kSeedsThatFailed, Programs::kRounds); }
 
-TEST_F(FaultsTest, ASeedDecidesAllThatHappens) {
-  for (const uint64_t seed : {3u, 11u, 12u}) {
-    const SimulationOutcome first = Simulate(seed), second = Simulate(seed, nullptr, true);
-    EXPECT_EQ(first.hash, second.hash) << "seed " << seed;
-    EXPECT_EQ(first.events, second.events) << "seed " << seed;
-    EXPECT_GT(second.log.size(), 100u);
-  }
-  EXPECT_NE(Simulate(3).hash, Simulate(11).hash);
-}
+TEST_F(FaultsTest, ASeedDecidesAllThatHappens) { ExpectSeedsToDecide(Programs::kRounds); }
 
 }  // namespace
 }  // namespace byteps

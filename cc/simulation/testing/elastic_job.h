@@ -29,30 +29,23 @@
 #include "cc/simulation/testing/simulated_network.h"
 #include "cc/simulation/testing/simulated_van.h"
 #include "cc/simulation/testing/simulation_outcome.h"
+#include "cc/simulation/testing/simulation_run.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
 
-class ElasticJob {
+class ElasticJob final : private SimulationRun {
  public:
   ElasticJob(uint64_t seed, const std::function<void(SimulatedNetwork*)>& plant, bool keeps_log)
-      : schedule_(seed, keeps_log), network_(&schedule_) {
+      : SimulationRun(seed, keeps_log) {
     if (plant) plant(&network_);
   }
 
   SimulationOutcome Run() {
-    schedule_.AfterEvent([this] { LookAtProcesses(); });
-    schedule_.Run([this] { RunJob(); });
-    SimulationOutcome outcome = outcome_;
-    outcome.failure = schedule_.failure();
-    outcome.hash = schedule_.hash();
-    outcome.events = schedule_.events_done();
-    outcome.log = schedule_.log();
-    return outcome;
+    return SimulationRun::Run([this] { RunJob(); }, [this] { LookAtProcesses(); });
   }
 
  private:
-  static constexpr int64_t kMillisecond = 1000000;
   static constexpr int64_t kLongestNanos = 1800 * 1000 * kMillisecond;
   static constexpr size_t kMostWorkers = 4;
 
@@ -65,15 +58,6 @@ class ElasticJob {
     bool has_ended = false;
     Thread main;
   };
-
-  uint64_t Draw(uint64_t most) { return schedule_.Draw(most); }
-  bool Chance(double probability) { return schedule_.Chance(probability); }
-  int64_t DrawMilliseconds(uint64_t most) {
-    return static_cast<int64_t>(Draw(most)) * kMillisecond;
-  }
-  void Expect(bool holds, const std::string& what) {
-    if (!holds) schedule_.Fail(what);
-  }
 
   void RunJob() {
     job_.job_id = "simulation";
@@ -135,7 +119,7 @@ class ElasticJob {
         Expect(process->state.now.step == program_->steps(), "a worker is done too early");
         rendezvous_->SayDone(process->name);
       }
-      CheckCredit(session, end);
+      CheckSession(session, end);
       epoch->any_has_left = true;
       Count(*session.worker);
       process->worker->Stop();
@@ -224,47 +208,22 @@ class ElasticJob {
     outcome_.retried_parts += counters.retried_parts;
   }
 
-  void CheckCredit(const ElasticSession& session, ElasticProgram::End end) {
+  void CheckSession(const ElasticSession& session, ElasticProgram::End end) {
     const auto is_lost = [this](const std::string& name) { return IsLost(name); };
     const std::vector<std::string>& servers = session.epoch->servers;
     if (end == ElasticProgram::End::kError || Chance(0.5)) return;
     const int64_t frozen_ns = network_.FrozenUntil(session.name) - schedule_.NowNanos();
     schedule_.Sleep(std::max<int64_t>(frozen_ns, 0) + 200 * kMillisecond);
     if (MayFail(*session.epoch) || std::any_of(servers.begin(), servers.end(), is_lost)) return;
-    const WorkerCounters counters = session.worker->counters();
-    const uint64_t kept_back = job_.options.flow.CreditKeptBack();
-    Expect(counters.in_flight_bytes <= kept_back,
-           session.What() + "lacks " + std::to_string(counters.in_flight_bytes) +
-               " bytes of credit at its end; servers keep back " + std::to_string(kept_back));
-    Expect(counters.unanswered_bytes == 0 && counters.queued_parts == 0,
-           session.What() + "still waits for answers at its end");
+    CheckCredit(session.What(), "its end", *session.worker, job_.options.flow.CreditKeptBack());
   }
 
   void LookAtProcesses() {
-    if (++looks_ % 16 != 0) return;
-    constexpr uint64_t kNegative = uint64_t{1} << 40;
     for (const auto& process : processes_) {
-      if (process->server != nullptr) LookAtServer(*process);
-      if (process->worker == nullptr) continue;
-      const WorkerCounters counters = process->worker->counters();
-      const bool is_negative =
-          counters.in_flight_bytes >= kNegative || counters.unanswered_bytes >= kNegative;
-      if (!is_negative && counters.in_flight_bytes >= network_.PushedBytes(process->name)) continue;
-      schedule_.After(0, [this, name = process->name] {
-        schedule_.Fail(name + " has been given back more credit than it had");
-      });
+      if (process->server != nullptr)
+        LookAtServer(process->name, *process->server, kMostWorkers, program_->ResultBytes());
+      if (process->worker != nullptr) LookAtWorker(process->name, *process->worker);
     }
-  }
-
-  // See SimulatedJob::LookAtServers.
-  void LookAtServer(const Process& process) {
-    const uint64_t most = (2 * kMostWorkers + 2) * program_->ResultBytes();
-    const uint64_t bytes = process.server->counters().accumulator_bytes;
-    if (bytes <= most) return;
-    schedule_.After(0, [this, name = process.name, bytes, most] {
-      schedule_.Fail(name + " holds " + std::to_string(bytes) + " bytes of rounds; " +
-                     std::to_string(most) + " are enough for all tensors");
-    });
   }
 
   // ---- faults
@@ -402,9 +361,6 @@ class ElasticJob {
       network_.Freeze(one, other, DrawMilliseconds(1000));
   }
 
-  EventSchedule schedule_;
-  SimulatedNetwork network_;
-  SimulationOutcome outcome_;
   JobDescription job_;  // what all epochs have in common
   std::optional<ElasticRendezvous> rendezvous_;
   std::optional<ElasticProgram> program_;
@@ -413,7 +369,6 @@ class ElasticJob {
   int workers_started_ = 0, servers_started_ = 0;
   int faults_left_ = 0;
   size_t sent_away_ = 0;
-  uint64_t looks_ = 0;
   bool has_ended_ = false;
 };
 

@@ -113,6 +113,28 @@ inline bool RunSeeds(Programs programs, SimulationOutcome* all) {
   return first == 1 && seeds >= kEverydaySeeds;
 }
 
+// Of seeds that failed once.
+template <typename Seeds>
+void ExpectToPass(const Seeds& seeds, Programs programs) {
+  for (const uint64_t seed : seeds) {
+    const SimulationOutcome outcome = Simulate(seed, nullptr, /*keeps_log=*/false, programs);
+    ASSERT_EQ(outcome.failure, "") << Replay(seed, nullptr, 200, programs);
+  }
+}
+
+// A seed decides all that happens, with a log and without, and others decide otherwise.
+inline void ExpectSeedsToDecide(Programs programs) {
+  for (const uint64_t seed : {3u, 11u, 12u}) {
+    const SimulationOutcome first = Simulate(seed, nullptr, /*keeps_log=*/false, programs);
+    const SimulationOutcome second = Simulate(seed, nullptr, /*keeps_log=*/true, programs);
+    EXPECT_EQ(first.hash, second.hash) << "seed " << seed;
+    EXPECT_EQ(first.events, second.events) << "seed " << seed;
+    EXPECT_GT(second.log.size(), 100u);
+  }
+  const auto hash = [&](uint64_t seed) { return Simulate(seed, nullptr, false, programs).hash; };
+  EXPECT_NE(hash(3), hash(11));
+}
+
 }  // namespace byteps
 
 #endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SEEDS_H_

@@ -27,6 +27,7 @@
 #include "cc/simulation/testing/simulated_network.h"
 #include "cc/simulation/testing/simulated_van.h"
 #include "cc/simulation/testing/simulation_outcome.h"
+#include "cc/simulation/testing/simulation_run.h"
 #include "cc/simulation/testing/store_program.h"
 #include "cc/worker/worker.h"
 
@@ -40,47 +41,29 @@ enum class Programs {
   kElastic,  // steps of an elastic job, which is an ElasticJob (elastic_program.h)
 };
 
-class SimulatedJob {
+class SimulatedJob final : private SimulationRun {
  public:
   SimulatedJob(uint64_t seed, const std::function<void(SimulatedNetwork*)>& plant, bool keeps_log,
                Programs programs)
-      : seed_(seed),
+      : SimulationRun(seed, keeps_log),
+        seed_(seed),
         programs_(programs),
-        has_gpus_(programs == Programs::kRounds && seed % 5 == 3),
-        schedule_(seed, keeps_log),
-        network_(&schedule_) {
+        has_gpus_(programs == Programs::kRounds && seed % 5 == 3) {
     if (seed % 13 == 10) GiveHosts();
     if (plant) plant(&network_);
   }
 
   SimulationOutcome Run() {
-    schedule_.AfterEvent([this] { LookAtWorkers(); });
-    schedule_.Run([this] { RunJob(); });
-    SimulationOutcome outcome = outcome_;
-    outcome.failure = schedule_.failure();
-    outcome.hash = schedule_.hash();
-    outcome.events = schedule_.events_done();
-    outcome.log = schedule_.log();
-    return outcome;
+    return SimulationRun::Run([this] { RunJob(); }, [this] { LookAtProcesses(); });
   }
 
  private:
-  static constexpr int64_t kMillisecond = 1000000;
   static constexpr int64_t kLongestNanos = 900 * 1000 * kMillisecond;
 
   struct ServerProcess {
     std::string name;
     std::unique_ptr<Server> server;
   };
-
-  uint64_t Draw(uint64_t most) { return schedule_.Draw(most); }
-  bool Chance(double probability) { return schedule_.Chance(probability); }
-  void Expect(bool holds, const std::string& what) {
-    if (!holds) schedule_.Fail(what);
-  }
-  void ExpectOk(const Status& status, const std::string& what) {
-    Expect(status.ok(), what + ": " + status.ToString());
-  }
 
   // In some seeds only: what is drawn in the others stays what it was.
   void GiveHosts() {
@@ -160,7 +143,7 @@ class SimulatedJob {
     if (!may_fail_) AwaitEndOfAll();
     const int64_t frozen_ns = network_.FrozenUntil(process->name) - schedule_.NowNanos();
     schedule_.Sleep(std::max<int64_t>(frozen_ns, 0) + 200 * kMillisecond);
-    if (!may_fail_) CheckCredit(*process);
+    if (!may_fail_) CheckWorker(*process);
     Count(*process);
     process->worker->Stop();
     for (const auto& sent : process->sent) Expect(sent->calls == 1, "an exchange has ended twice");
@@ -181,45 +164,16 @@ class SimulatedJob {
 
   // ---- what must hold
 
-  void LookAtWorkers() {
-    if (++looks_ % 16 != 0) return;
-    LookAtServers();
-    constexpr uint64_t kNegative = uint64_t{1} << 40;
-    for (const auto& process : workers_) {
-      const WorkerCounters counters = process->worker->counters();
-      const bool is_negative =
-          counters.in_flight_bytes >= kNegative || counters.unanswered_bytes >= kNegative;
-      // Until it has heard that a connection has ended, what was lost with that counts, too.
-      if (!is_negative && counters.in_flight_bytes >= network_.PushedBytes(process->name)) continue;
-      schedule_.After(0, [this, name = process->name] {
-        schedule_.Fail(name + " has been given back more credit than it had");
-      });
-    }
-  }
-
-  // In rank order a server has all contributions of a round, and again those of one that has failed
-  // while they arrive; the sum; and the result before, which is still being sent.
-  void LookAtServers() {
-    if (programs_ != Programs::kRounds) return;
-    const uint64_t most = (2 * job_.num_workers() + 2) * drawn_->ResultBytes();
+  void LookAtProcesses() {
     for (const ServerProcess& process : servers_) {
-      const uint64_t bytes = process.server->counters().accumulator_bytes;
-      if (bytes <= most) continue;
-      schedule_.After(0, [this, name = process.name, bytes, most] {
-        schedule_.Fail(name + " holds " + std::to_string(bytes) + " bytes of rounds; " +
-                       std::to_string(most) + " are enough for all tensors");
-      });
+      if (programs_ != Programs::kRounds) break;
+      LookAtServer(process.name, *process.server, job_.num_workers(), drawn_->ResultBytes());
     }
+    for (const auto& process : workers_) LookAtWorker(process->name, *process->worker);
   }
 
-  void CheckCredit(const WorkerProcess& process) {
-    const WorkerCounters counters = process.worker->counters();
-    const uint64_t kept_back = job_.options.flow.CreditKeptBack();
-    Expect(counters.in_flight_bytes <= kept_back,
-           process.name + " lacks " + std::to_string(counters.in_flight_bytes) +
-               " bytes of credit at the end; servers keep back " + std::to_string(kept_back));
-    Expect(counters.unanswered_bytes == 0 && counters.queued_parts == 0,
-           process.name + " still waits for answers at the end");
+  void CheckWorker(const WorkerProcess& process) {
+    CheckCredit(process.name + " ", "the end", *process.worker, job_.options.flow.CreditKeptBack());
     for (const auto& sent : process.sent) {
       if (sent->status.ok()) rounds_->CheckResult(process.name + ", at the end: ", *sent);
     }
@@ -260,7 +214,7 @@ class SimulatedJob {
       } else if (kind == 4) {
         schedule_.After(at, [this] {
           network_.Freeze(DrawWorker(), Chance(0.7) ? DrawServer() : "coordinator",
-                          static_cast<int64_t>(Draw(1000)) * kMillisecond);
+                          DrawMilliseconds(1000));
         });
       } else if (kind <= 8 && may_die > 0) {
         --may_die;
@@ -282,9 +236,7 @@ class SimulatedJob {
   void DrawFaultOfHost(uint64_t kind, int64_t at) {
     const std::string one = DrawWorker(), other = DrawWorker();
     if (kind <= 11) {  // reports and the log come late
-      schedule_.After(at, [=] {
-        network_.Freeze(one, other, static_cast<int64_t>(Draw(1000)) * kMillisecond);
-      });
+      schedule_.After(at, [=] { network_.Freeze(one, other, DrawMilliseconds(1000)); });
     } else if (Chance(0.3)) {
       may_fail_ = true;
       schedule_.After(at, [=] {
@@ -318,7 +270,7 @@ class SimulatedJob {
   }
 
   void StartAgain(int32_t rank) {
-    schedule_.Sleep(static_cast<int64_t>(Draw(500)) * kMillisecond);
+    schedule_.Sleep(DrawMilliseconds(500));
     for (int tries = 0; tries < 1000 && !has_ended_; ++tries) {
       const std::vector<int32_t> lost = coordinator_->lost_servers();
       if (std::find(lost.begin(), lost.end(), rank) != lost.end()) break;
@@ -361,9 +313,6 @@ class SimulatedJob {
   const uint64_t seed_;
   const Programs programs_;
   const bool has_gpus_;
-  EventSchedule schedule_;
-  SimulatedNetwork network_;
-  SimulationOutcome outcome_;
   JobDescription job_;
   std::optional<DrawnJob> drawn_;
   std::optional<RoundProgram> rounds_;   // kRounds
@@ -373,7 +322,6 @@ class SimulatedJob {
   std::vector<ServerProcess> servers_;  // all that there were
   std::vector<size_t> current_;         // by rank, of these
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
-  uint64_t looks_ = 0;
   bool may_fail_ = false;
   bool has_ended_ = false;
 };
