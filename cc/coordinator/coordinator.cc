@@ -38,7 +38,8 @@ Status Coordinator::Start(const JobDescription& job) {
     for (int32_t i = 0; i < job.num_workers() + job.num_servers(); ++i)
       sessions_.push_back(std::make_shared<ControlSession>());
   }
-  heartbeat_.Start("byteps-beat", options_.timeouts.heartbeat_interval, [this] { Beat(); });
+  heartbeat_.Start("byteps-beat", options_.timeouts.heartbeat_interval,
+                   [this](int64_t late_ns) { Beat(late_ns); });
   return OkStatus();
 }
 
@@ -155,8 +156,9 @@ void Coordinator::RunDeferred() {
   state_->OnDeferred(transaction.effects());
 }
 
-void Coordinator::Beat() {
+void Coordinator::Beat(int64_t late_ns) {
   Transaction transaction(this);
+  state_->peers.ExcuseSilence(late_ns, transaction.now_ns());
   for (const size_t peer : state_->connections.SilentPeers(transaction.now_ns()))
     state_->peers.NoteHeard(peer, sessions_[peer]->last_heard_ns());
   state_->connections.OnBeat(transaction.effects());

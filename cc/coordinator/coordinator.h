@@ -75,7 +75,7 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
   void OnClosed(Connection& connection, const Status& reason) override;
 
   JobPeer* PeerOf(const Connection& connection) BYTEPS_REQUIRES(mutex_);
-  void Beat();
+  void Beat(int64_t late_ns);
   void RunDeferred();
   void OnJoinTimeout(size_t peer, const std::string& why);
   // coordinator_transaction.cc: what the state has decided is done.

@@ -70,15 +70,18 @@ Status CoordinatorLink::Start(Van* van, const JobDescription& job, Role role, in
   const double timeout = job.options.timeouts.heartbeat_timeout;
   heartbeat_interval_ = job.options.timeouts.heartbeat_interval;
   const std::string name = connection->peer_name();
-  heartbeat_.Start("byteps-beat", job.options.timeouts.heartbeat_interval, [this, timeout, name] {
-    Send(Heartbeat{});
-    // What has arrived and waits until this process has time for it is no silence.
-    const int64_t heard_ns = std::max(last_seen_ns_.load(), session_->last_heard_ns());
-    const int64_t silence_ns = MonotonicNanos() - heard_ns;
-    if (silence_ns <= SecondsToNanos(timeout)) return;
-    Lost(Unavailable("the scheduler at " + name + " has been silent for " +
-                     std::to_string(silence_ns / 1000000000) + " s"));
-  });
+  heartbeat_.Start(
+      "byteps-beat", job.options.timeouts.heartbeat_interval,
+      [this, timeout, name, heard_ns = last_seen_ns_.load()](int64_t late_ns) mutable {
+        Send(Heartbeat{});
+        // What has arrived and waits until this process has time for it is no silence. Nor is the
+        // time in which this process was stopped: whoever has the same computer was stopped, too.
+        heard_ns = std::max({heard_ns + late_ns, last_seen_ns_.load(), session_->last_heard_ns()});
+        const int64_t silence_ns = MonotonicNanos() - heard_ns;
+        if (silence_ns <= SecondsToNanos(timeout)) return;
+        Lost(Unavailable("the scheduler at " + name + " has been silent for " +
+                         std::to_string(silence_ns / 1000000000) + " s"));
+      });
   return OkStatus();
 }
 

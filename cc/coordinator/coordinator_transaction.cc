@@ -40,7 +40,7 @@ void Coordinator::Perform(CoordinatorEffects* effects) {
     absent_.Add(effects->absence->peer, effects->absence->listens_at);
   if (effects->begins_deferred && !has_deferred_ && !stopping_) {
     has_deferred_ = true;
-    deferred_.Start("byteps-later", kDeferredSeconds, [this] { RunDeferred(); });
+    deferred_.Start("byteps-later", kDeferredSeconds, [this](int64_t) { RunDeferred(); });
   }
   if (effects->wakes_waiter) changed_.NotifyAll();
 }

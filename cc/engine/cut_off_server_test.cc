@@ -16,7 +16,8 @@ class CutOffServerTest : public ::testing::Test {
   void StartJob(int32_t servers) {
     EngineOptions options;
     options.timeouts.heartbeat_interval = 0.1;
-    options.timeouts.heartbeat_timeout = 1;
+    EngineOptions of_the_server = options;  // the one that is cut off alone finds others silent
+    of_the_server.timeouts.heartbeat_timeout = 1;
     coordinator_ = std::make_unique<Coordinator>(options);
     ASSERT_TRUE(coordinator_->Listen("127.0.0.1", 0).ok());
     gate_ = std::make_unique<GatedProxy>(coordinator_->endpoint());
@@ -27,14 +28,17 @@ class CutOffServerTest : public ::testing::Test {
     job.worker_hosts.assign(2, "host");
     job.server_hosts.assign(servers, "host");
     for (int32_t rank = 0; rank < servers; ++rank) {
-      servers_.push_back(std::make_unique<Server>(options));
+      servers_.push_back(std::make_unique<Server>(rank == 0 ? of_the_server : options));
       ASSERT_TRUE(servers_.back()->Listen("127.0.0.1", 0).ok());
       job.server_endpoints.push_back(servers_.back()->endpoint());
     }
     ASSERT_TRUE(coordinator_->Start(job).ok());
     for (int32_t rank = 0; rank < servers; ++rank) {
       JobDescription seen = job;
-      if (rank == 0) seen.coordinator_endpoint = gate_->endpoint();
+      if (rank == 0) {
+        seen.coordinator_endpoint = gate_->endpoint();
+        seen.options = of_the_server;
+      }
       ASSERT_TRUE(servers_[rank]->Start(seen, rank).ok());
     }
     for (int32_t rank = 0; rank < 2; ++rank) {

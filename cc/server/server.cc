@@ -54,7 +54,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
   BYTEPS_RETURN_IF_ERROR(link->Start(van_.get(), job, Role::kServer, rank));
   if (job.num_workers() > 1) {
     reports_.Start("byteps-arrivals", job.options.timeouts.heartbeat_interval,
-                   [this] { service_->ReportArrivals(); });
+                   [this](int64_t) { service_->ReportArrivals(); });
   }
   return OkStatus();
 }

@@ -53,7 +53,7 @@ Status Worker::Start() {
   BYTEPS_RETURN_IF_ERROR(van_->Expect(1 + job_.num_servers() * job_.PathsPerServer()));
   BYTEPS_RETURN_IF_ERROR(coordinator_->Start(van_.get(), job_, Role::kWorker, rank_));
   BYTEPS_RETURN_IF_ERROR(ConnectToServers());
-  watch_.Start("byteps-watch", kWatchSeconds, [this] { Watch(); });
+  watch_.Start("byteps-watch", kWatchSeconds, [this](int64_t) { Watch(); });
   MutexLock lock(mutex_);
   has_started_ = true;
   return OkStatus();

@@ -208,3 +208,22 @@ def test_a_server_that_is_stopped_for_a_while_is_not_lost(tmp_path):
         outcomes = cluster.wait(60)
     assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
     assert "training goes on" not in describe(outcomes), describe(outcomes)
+
+
+def test_a_job_that_is_stopped_as_a_whole_goes_on(tmp_path):
+    """As by Ctrl-Z and fg: nobody takes the others' silence for a loss."""
+    stop = tmp_path / "stop"
+    env = {"BYTEPS_HEARTBEAT_INTERVAL": "0.5", "BYTEPS_HEARTBEAT_TIMEOUT": "2"}
+    with Cluster(access.steps, 2, 2, env=env, args=[str(stop), 0.05]) as cluster:
+        for worker in cluster.workers:
+            worker.wait_for_output("ready")
+        for process in cluster.processes():
+            process.kill(signal.SIGSTOP)
+        time.sleep(8)
+        for process in cluster.processes():
+            process.kill(signal.SIGCONT)
+        time.sleep(4)
+        stop.touch()
+        outcomes = cluster.wait(60)
+    assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
+    assert "silent" not in describe(outcomes), describe(outcomes)

@@ -120,6 +120,28 @@ TEST(DeparturesTest, ASilentPeerIsLost) {
   EXPECT_EQ(job.state.phase.failure(), "worker 0 at 10.0.0.1:1 has been silent for 11 s");
 }
 
+// They were stopped with it, as by Ctrl-Z, or have sent nothing yet since it goes on.
+TEST(DeparturesTest, TimeInWhichThisProcessWasStoppedIsNoSilenceOfOthers) {
+  CoordinatorUnderTest job;
+  job.OpenAll();
+  job.now_ns += 61 * kTestSecond;
+  job.state.peers.ExcuseSilence(60 * kTestSecond, job.now_ns);
+  job.Beat();
+  EXPECT_TRUE(job.state.phase.is_running());
+  job.now_ns += 10 * kTestSecond;
+  for (JobPeer* peer : {job.worker(1), job.server(0), job.server(1)}) job.Say(peer, Heartbeat{});
+  job.Beat();
+  EXPECT_EQ(job.state.phase.failure(), "worker 0 at 10.0.0.1:1 has been silent for 11 s");
+}
+
+TEST(DeparturesTest, AnExcusedPeerHasBeenHeardAtTheLatestNow) {
+  CoordinatorUnderTest job;
+  job.OpenAll();
+  job.now_ns += kTestSecond;
+  job.state.peers.ExcuseSilence(60 * kTestSecond, job.now_ns);
+  for (const JobPeer& peer : job.state.peers) EXPECT_EQ(peer.last_seen_ns, job.now_ns);
+}
+
 // ---- the end
 
 TEST(DeparturesTest, NobodyWaitsForConnectionsThatStayOpen) {

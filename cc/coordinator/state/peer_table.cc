@@ -82,6 +82,10 @@ void PeerTable::Readmit(JobPeer* server, int64_t now_ns) {
 
 void PeerTable::Announce(JobPeer* server) { Follow(server, "ServerRejoined"); }
 
+void PeerTable::ExcuseSilence(int64_t stopped_ns, int64_t now_ns) {
+  for (JobPeer& peer : peers_) peer.last_seen_ns = std::min(now_ns, peer.last_seen_ns + stopped_ns);
+}
+
 void PeerTable::NoteHeard(size_t index, int64_t heard_ns) {
   peers_[index].last_seen_ns = std::max(peers_[index].last_seen_ns, heard_ns);
 }

@@ -90,6 +90,8 @@ class PeerTable {
   void Announce(JobPeer* server);
   // Something of it has arrived, and may wait to be read.
   void NoteHeard(size_t index, int64_t heard_ns);
+  // This process was stopped for so long, and could hear nobody: that is no silence of others.
+  void ExcuseSilence(int64_t stopped_ns, int64_t now_ns);
 
   bool all_workers_departed() const { return workers_here_ == 0; }
   bool any_worker_has_left() const { return workers_left_ > 0; }
