@@ -16,7 +16,7 @@ _PAUSE_SECONDS = 0.2
 
 @pytest.fixture
 def where():
-    listener = Listener(("127.0.0.1", 0), {"/metrics": [], "/process": []})
+    listener = Listener(("127.0.0.1", 0), {"/metrics": [], "/process": []}, job=1)
     yield listener.server_address
     listener.close()
 

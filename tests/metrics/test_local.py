@@ -192,7 +192,7 @@ class Counting(LocalListener):
 
 def test_a_process_with_too_many_files_does_not_spin():
     where = own_socket(Config())
-    listener = Counting(where.name, {"/metrics": [], "/process": []})
+    listener = Counting(where.name, {"/metrics": [], "/process": []}, job=1)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(SECONDS)

@@ -16,7 +16,7 @@ import time
 import pytest
 from rich.console import Console
 
-from tests.cluster import ROOT, Cluster, clean_environment, wait_until
+from tests.cluster import ROOT, Cluster, clean_environment, free_port, wait_until
 from tests.metrics.test_metrics import PROCESSES, SECONDS, exchange_until, free_ports, listens
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.metrics import top, view as drawing
@@ -56,6 +56,12 @@ def states(view):
     return {(row.role, row.rank): row.state for row in view.rows}
 
 
+def states_of_all(workers, servers):
+    """The places of a job's processes, in order."""
+    places = [("worker", rank) for rank in range(workers)]
+    return sorted([*places, *(("server", rank) for rank in range(servers)), ("scheduler", 0)])
+
+
 def look_until(watch, place, state):
     """Looks until a process is in this state."""
     wait_until(lambda: states(watch.look()).get(place) == state, SECONDS)
@@ -91,6 +97,26 @@ def test_once_and_json_have_each_process_of_a_running_job(tmp_path):
     assert "2 workers, 1 server" in text.stdout and "exp %" in text.stdout
     assert "process here" not in text.stdout  # the tables have it
     assert max(map(len, text.stdout.splitlines())) <= 80
+
+
+def test_a_job_whose_ports_lie_among_those_of_another_is_another(tmp_path):
+    first = free_port(2 * PROCESSES + 1)
+    stop = tmp_path / "stop"
+    settings = {"env": {"BYTEPS_METRICS_PORT": str(first)}, "args": [str(stop)]}
+    with Cluster(exchange_until, workers=2, servers=1, **settings) as job:
+        wait_until(lambda: all(listens(first + n) for n in range(PROCESSES)), SECONDS)
+        with Cluster(exchange_until, workers=2, servers=1, **settings) as other:
+            ports = range(first + PROCESSES, first + 2 * PROCESSES)
+            wait_until(lambda: all(map(listens, ports)), SECONDS)
+            watches = [Watch([Address("127.0.0.1", port)]) for port in (first, ports[0])]
+            processes = states_of_all(2, 1)
+            for watching in watches:
+                wait_until(lambda w=watching: sorted(states(w.look())) == processes, SECONDS)
+            seen = [{row.address for row in watching.look().rows} for watching in watches]
+            assert not seen[0] & seen[1]
+            stop.touch()
+            for each in (job, other):
+                assert all(outcome.code == 0 for outcome in each.wait(SECONDS))
 
 
 def test_what_happens_shows_within_two_seconds():

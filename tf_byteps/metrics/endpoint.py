@@ -69,7 +69,7 @@ class Endpoint:
         def answer() -> bytes:
             from tf_byteps.metrics.pages import text_of  # only now, as it says
 
-            return text_of(self._sources)
+            return text_of(self._sources, own_socket(config).job.number)
 
         name = book.name_of(config.role, rank)
         try:
@@ -128,7 +128,8 @@ def open_endpoint(
 
 def _open_local(config: Config, pages: Pages) -> Listener | None:
     try:
-        return LocalListener(own_socket(config).name, pages)
+        own = own_socket(config)
+        return LocalListener(own.name, pages, own.job.number)
     except (OSError, RuntimeError) as error:
         _logger.debug("bpstop finds this process only by --metrics-port: %s", error)
         return None
@@ -143,7 +144,7 @@ def _open_port(config: Config, name: str, pages: Pages) -> Listener | None:
         return None
     host = config.metrics_address
     try:
-        listener = _listen(host, first, pages)
+        listener = _listen(host, first, pages, own_socket(config).job.number)
     except (OSError, RuntimeError) as error:
         _warn(f"ports {first} to {ports_from(first)[-1]} of {host} cannot be used: {error}")
         return None
@@ -189,12 +190,12 @@ def ports_from(first: int) -> range:
     return range(first, min(first + MOST_PORTS, MAX_PORT + 1))
 
 
-def _listen(host: str, first: int, pages: Pages) -> Listener:
+def _listen(host: str, first: int, pages: Pages, job: int) -> Listener:
     """The first free port of those that this host's processes share."""
     in_use = None
     for port in ports_from(first):
         try:
-            return Listener((host, port), pages)
+            return Listener((host, port), pages, job)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise

@@ -33,7 +33,7 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     Args:
         address: as `socket.bind` takes it.
-        pages: see `pages.application`.
+        pages, job: see `pages.application`.
 
     Raises:
         OSError: nobody can listen there.
@@ -46,11 +46,11 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
     # What wsgiref asks a server for; the pages need none of it.
     base_environ: ClassVar = {"SCRIPT_NAME": ""}
 
-    def __init__(self, address: Any, pages: Mapping[str, Content]) -> None:
+    def __init__(self, address: Any, pages: Mapping[str, Content], job: int) -> None:
         self._lock = threading.Lock()  # guards the two below
         self._incoming: dict[Any, None] = {}  # requests that are not complete, the oldest first
         self._answered: set[Any] = set()
-        self._pages = pages
+        self._pages, self._job = pages, job
         super().__init__(address, socketserver.BaseRequestHandler)
         thread = threading.Thread(
             target=self.serve_forever, args=[_NEVER_SECONDS], name="byteps-metrics", daemon=True
@@ -134,7 +134,7 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def _app(self) -> WSGIApplication:
         from tf_byteps.metrics.pages import application
 
-        return application(self._pages)
+        return application(self._pages, self._job)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """What strangers send is no matter of the job's log."""

@@ -49,6 +49,11 @@ class LocalJob:
     user: int
     key: str
 
+    @property
+    def number(self) -> int:
+        """The key as a number of 48 bits, which is the same in a page of metrics."""
+        return int(self.key[:12], 16)
+
 
 @dataclasses.dataclass(frozen=True)
 class LocalSocket:

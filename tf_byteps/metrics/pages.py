@@ -104,25 +104,31 @@ class Collector:
             yield family
 
 
-class _ProcessId:
-    """Lets `bpstop` tell processes apart that were started in the same hundredth of a second."""
+class _Identity:
+    """Lets `bpstop` tell processes apart that were started in the same hundredth of a second, and
+    jobs whose processes share a range of ports."""
+
+    def __init__(self, job: int) -> None:
+        self._job = job
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("process_id", "This process's ID on its host.", os.getpid())
+        yield GaugeMetricFamily("process_job", "The same in all processes of a job.", self._job)
 
 
 # A page's sources, or a function of the request's query that returns what it has.
 Content = Sequence[Source] | Callable[[str], bytes]
 
 
-def application(pages: Mapping[str, Content]) -> WSGIApplication:
+def application(pages: Mapping[str, Content], job: int) -> WSGIApplication:
     """Serves pages of metrics.
 
     Args:
         pages: the content of each, by its path. One of them is "/metrics".
+        job: `LocalJob.number` of this process's.
     """
     apps = {
-        path: _plain(content) if callable(content) else make_wsgi_app(_registry(content))
+        path: _plain(content) if callable(content) else make_wsgi_app(_registry(content, job))
         for path, content in pages.items()
     }
 
@@ -136,9 +142,9 @@ def application(pages: Mapping[str, Content]) -> WSGIApplication:
     return answer
 
 
-def text_of(sources: Sequence[Source]) -> bytes:
+def text_of(sources: Sequence[Source], job: int) -> bytes:
     """What a page of these sources has."""
-    return generate_latest(_registry(sources))
+    return generate_latest(_registry(sources, job))
 
 
 def _plain(content: Callable[[str], bytes]) -> WSGIApplication:
@@ -153,9 +159,9 @@ def _plain(content: Callable[[str], bytes]) -> WSGIApplication:
     return answer
 
 
-def _registry(sources: Sequence[Source]) -> CollectorRegistry:
+def _registry(sources: Sequence[Source], job: int) -> CollectorRegistry:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(_ProcessId())
+    registry.register(_Identity(job))
     registry.register(Collector(sources))
     return registry

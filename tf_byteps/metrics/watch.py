@@ -64,6 +64,7 @@ class Watch:
         self._trouble: dict[Where, Silence] = {}
         self._search_at = 0.0
         self._replaced: list[_Replaced] = []
+        self._job: tuple[Where, float] | None = None  # who told it first, and the number
 
     def look(self) -> View:
         """Asks all processes once. Takes a second at most, but the first time, and where processes
@@ -77,7 +78,7 @@ class Watch:
         came, gone = set(), []
         direct = read_all(asked, timeout)
         answers: dict[Where, Reading | Silence] = {**direct, **self._read_elsewhere(direct)}
-        for address, answer in answers.items():
+        for address, answer in self._of_one_job(answers).items():
             known = self._processes.get(address)
             if isinstance(answer, Silence):
                 if known is None:
@@ -100,6 +101,21 @@ class Watch:
             came.add(identity)
         self._note_replaced(came, gone)
         return self._view()
+
+    def _of_one_job(
+        self, answers: Mapping[Where, Reading | Silence]
+    ) -> Mapping[Where, Reading | Silence]:
+        """Those of the job whose process answered first; another one may use the same ports."""
+        found: dict[Where, Reading | Silence] = {}
+        for address, answer in answers.items():
+            if isinstance(answer, Reading) and answer.places and "process_job" in answer.process:
+                job = answer.process["process_job"]
+                self._job = self._job or (address, job)
+                if job != self._job[1]:
+                    why = f"serves metrics of another job than {self._job[0]}"
+                    answer = Silence(why, nobody_listens=address in self._processes)
+            found[address] = answer
+        return found
 
     def _read_elsewhere(
         self, answers: Mapping[Direct, Reading | Silence]
