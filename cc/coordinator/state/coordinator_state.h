@@ -57,7 +57,7 @@ struct CoordinatorState {
         reassignment(&job, phase, &failover, &peers, &updates, &table, &declarations, retuning,
                      &joins),
         departures(&phase, &peers, &joins, &retuning, &reassignment),
-        stalls(job.num_workers(), &peers),
+        stalls(job.num_workers(), joins, &peers),
         connections(job, timeouts, phase, &peers, &reassignment, &departures),
         messages(job, &peers, &updates, &joins, &declarations, &retuning, &reassignment,
                  &departures, &stalls) {}

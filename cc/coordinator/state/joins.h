@@ -29,6 +29,8 @@ class Joins {
   void OnDeparted(const JobPeer& worker, CoordinatorEffects* effects);
   // All servers have taken in more.
   void EndIfReady(CoordinatorEffects* effects);
+  // Nobody waits for these, until all have joined.
+  const std::set<int32_t>& joined() const { return joined_; }
   // What a server that has been started again must know.
   void Greet(const JobPeer& server, CoordinatorEffects* effects);
 

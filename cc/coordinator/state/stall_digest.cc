@@ -59,20 +59,23 @@ void StallDigest::AddAnswer(const StallAnswer& answer) {
   if (answer.id == id_ && answer.sent.size() == waiting_.size()) answers_[answer.from] = answer;
 }
 
-std::string StallDigest::WhoHasSent(size_t index) const {
-  std::vector<int32_t> sent, missing, silent;
+std::string StallDigest::WhoHasSent(size_t index, const std::set<int32_t>& joined) const {
+  std::vector<int32_t> sent, missing, silent, without;
   const Members members = Members::Of(waiting_[index].tensor.name);
   for (int32_t rank = 0; rank < num_workers_; ++rank) {
     if (!members.Contain(rank)) continue;
     const auto answer = answers_.find(rank);
-    if (answer == answers_.end()) {
-      silent.push_back(rank);
+    const bool has_sent = answer != answers_.end() && answer->second.sent[index] != 0;
+    if (has_sent) {
+      sent.push_back(rank);
+    } else if (joined.count(rank) > 0) {
+      without.push_back(rank);
     } else {
-      (answer->second.sent[index] != 0 ? sent : missing).push_back(rank);
+      (answer == answers_.end() ? silent : missing).push_back(rank);
     }
   }
-  std::string text =
-      Ranks("sent by", sent) + Ranks("not by", missing) + Ranks("unknown of", silent);
+  std::string text = Ranks("sent by", sent) + Ranks("not by", missing) +
+                     Ranks("unknown of", silent) + Ranks("without the joined", without);
   if (text.size() > 2) text.resize(text.size() - 2);
   return text;
 }
@@ -85,7 +88,7 @@ bool StallDigest::IsLacked(int32_t rank, const std::vector<uint8_t>& sent) const
   return false;
 }
 
-std::string StallDigest::TensorLines() const {
+std::string StallDigest::TensorLines(const std::set<int32_t>& joined) const {
   std::string text;
   if (waiting_.empty())
     text = "worker " + std::to_string(reporter()) + " is not waiting for a tensor";
@@ -100,17 +103,18 @@ std::string StallDigest::TensorLines() const {
     text += "tensor \"" + one.tensor.name.substr(0, kMostBytes) + "\" (" +
             one.tensor.description.substr(0, kMostBytes) + "), round " +
             std::to_string(one.tensor.round) + ", since " + std::to_string(one.tensor.seconds) +
-            " s: " + WhoHasSent(i);
+            " s: " + WhoHasSent(i, joined);
   }
   if (more > waiting_.size())
     text += "\n  and for " + std::to_string(more - waiting_.size()) + " tensors more";
   return text;
 }
 
-std::string StallDigest::Text() const {
-  std::string text = TensorLines();
+std::string StallDigest::Text(const std::set<int32_t>& joined) const {
+  std::string text = TensorLines(joined);
   size_t named = 0, more = 0;
   for (int32_t rank = 0; rank < num_workers_; ++rank) {
+    if (joined.count(rank) > 0 && !waiting_.empty()) continue;
     const auto answer = answers_.find(rank);
     const bool is_here = answer != answers_.end();
     if (is_here && !waiting_.empty()) {

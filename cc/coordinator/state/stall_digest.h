@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,8 @@ class StallDigest {
   const std::map<int32_t, StallQuery>& queries() const { return queries_; }
   int32_t reporter() const { return queries_.begin()->first; }
 
-  std::string Text() const;
+  // `joined`: the workers for which nobody waits.
+  std::string Text(const std::set<int32_t>& joined) const;
 
  private:
   struct Waiting {
@@ -52,9 +54,9 @@ class StallDigest {
     int32_t worker = -1;  // the first that waits for it
   };
 
-  std::string WhoHasSent(size_t index) const;
+  std::string WhoHasSent(size_t index, const std::set<int32_t>& joined) const;
   bool IsLacked(int32_t rank, const std::vector<uint8_t>& sent) const;
-  std::string TensorLines() const;
+  std::string TensorLines(const std::set<int32_t>& joined) const;
 
   const int32_t num_workers_;
   const uint64_t id_;

@@ -45,7 +45,7 @@ void Stalls::OnDeferred(CoordinatorEffects* effects) {
 
 // The worker that reports warns of it; the others refer to that.
 void Stalls::Report(CoordinatorEffects* effects) {
-  const std::string text = digest_->Text();
+  const std::string text = digest_->Text(joins_.joined());
   effects->notices.push_back(
       {CoordinatorEffects::Notice::Level::kInfo, text, "stalled", std::nullopt, {}});
   const OutgoingFrame report = ControlFrame(StallNotice{digest_->reporter(), text});

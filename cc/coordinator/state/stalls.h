@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cc/coordinator/state/effects.h"
+#include "cc/coordinator/state/joins.h"
 #include "cc/coordinator/state/peer_table.h"
 #include "cc/coordinator/state/stall_digest.h"
 #include "cc/wire/control.h"
@@ -36,8 +37,9 @@ class Stalls {
       {State::kAsked, "answered", State::kNone},
   };
 
-  // `peers` outlives it.
-  Stalls(int32_t num_workers, PeerTable* peers) : num_workers_(num_workers), peers_(*peers) {}
+  // `joins` and `peers` outlive it.
+  Stalls(int32_t num_workers, const Joins& joins, PeerTable* peers)
+      : num_workers_(num_workers), joins_(joins), peers_(*peers) {}
 
   State state() const {
     if (!digest_.has_value()) return State::kNone;
@@ -53,6 +55,7 @@ class Stalls {
   void Report(CoordinatorEffects* effects);
 
   const int32_t num_workers_;
+  const Joins& joins_;
   PeerTable& peers_;
   std::optional<StallDigest> digest_;
   uint64_t next_id_ = 1;
