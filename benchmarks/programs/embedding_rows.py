@@ -1,0 +1,52 @@
+"""A TensorFlow worker that exchanges the rows of embeddings that batches of ids touch."""
+
+import time
+
+import tensorflow as tf
+
+import tf_byteps
+from benchmarks.draws import DRAWS, ids_of
+from tf_byteps import _engine
+
+_exchanges = {}
+
+
+def join():
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    tf_byteps.init()
+
+
+def leave():
+    tf_byteps.shutdown()
+
+
+def prepare(draw):
+    """Makes the function that exchanges a draw's rows."""
+    rows, columns, _, _ = DRAWS[draw]
+
+    @tf.function
+    def exchange(values, ids):
+        slices = tf.IndexedSlices(values, ids, tf.constant([rows, columns], tf.int64))
+        return tf_byteps.push_pull(slices, op=tf_byteps.Sum, name=draw).values
+
+    _exchanges[draw] = exchange
+
+
+def run(draw, turn):
+    """Exchanges the rows of a batch.
+
+    Returns:
+        When it began and ended on the clock of all processes, and the bytes pushed and received.
+    """
+    columns = DRAWS[draw][1]
+    ids = tf.constant(ids_of(draw, tf_byteps.rank(), turn))
+    values = tf.ones([len(ids), columns])
+    tf_byteps.push_pull(0.0, name="together")
+    before = _engine.worker_counters()
+    begin = time.monotonic()
+    _exchanges[draw](values, ids).numpy()
+    end = time.monotonic()
+    after = _engine.worker_counters()
+    moved = [after[name] - before[name] for name in ("pushed_bytes", "received_bytes")]
+    return [begin, end, *moved]
