@@ -357,11 +357,22 @@ def _said(call):
 
 
 def wrong_input():
-    """A model without a step of its own: Keras's error stays."""
-    with _strategy().scope():
-        model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    model.fit(_ROWS, _ROWS[:, :1], batch_size=10, verbose=0)
+    """A model without a step of its own: Keras's error stays.
+
+    Returns:
+        What fit raises with this strategy and with one of TensorFlow's: an error's kind, which
+        depends on the version of Keras, and whether it says what was expected.
+    """
+    raised = []
+    for strategy in (_strategy(), tf.distribute.OneDeviceStrategy("/cpu:0")):
+        with strategy.scope():
+            model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        try:
+            model.fit(_ROWS, _ROWS[:, :1], batch_size=10, verbose=0)
+        except Exception as error:
+            raised.append([type(error).__name__, "expected" in str(error)])
+    return raised
 
 
 def layers_built_in_a_loop():

@@ -45,6 +45,7 @@ class Fakes(keras.Model):
 
 def noise(plain=False):
     """What two steps draw, for each way to do it; the generators' states; a new layer's kernel."""
+    keras.utils.clear_session()  # else Keras 3.12 goes on with the generator of a run before
     keras.utils.set_random_seed(5)
     with contextlib.nullcontext() if plain else bps.BytePSStrategy().scope():
         model = Fakes()
