@@ -56,7 +56,7 @@ class ControlSessionTest : public ::testing::Test {
       ControlMessage message;
       EXPECT_TRUE(DecodeControl(bytes, &message).ok());
       if (const auto* ack = std::get_if<TableAck>(&message)) ids.push_back(ack->update_id);
-      if (const auto* held = std::get_if<RoundsHeld>(&message)) {
+      if (const auto* held = std::get_if<RoundProgress>(&message)) {
         for (size_t i = 0; i < held->tensors.size(); ++i) EXPECT_EQ(held->tensors[i].key, i);
         ids.push_back(held->tensors.size());
       }
@@ -111,8 +111,8 @@ TEST_F(ControlSessionTest, WhatComesOverAReplacedConnectionIsNotProcessed) {
   EXPECT_EQ(Arrive(0, 1), (Ids{1}));
 }
 
-RoundsHeld LongMessage() {
-  RoundsHeld held;
+RoundProgress LongMessage() {
+  RoundProgress held;
   for (uint64_t key = 0; key < 200000; ++key) held.tensors.push_back({key, 1});
   return held;
 }

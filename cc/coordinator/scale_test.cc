@@ -133,7 +133,7 @@ TEST(ScaleTest, AReportOfResultsCostsTheSame) {
   Costs costs;
   ForEachSize([&](int32_t count) {
     FakeJob job(count);
-    ResultsHeld held;
+    ResultProgress held;
     for (uint64_t key = 1; key <= kTensors; ++key) held.tensors.push_back({key, 1});
     NoteLeast(&costs, count, job.CostOfMessage([&](int32_t) { return held; }));
     EXPECT_EQ(job.TakeCount(), size_t(count) + kServers) << "when the last one has them";

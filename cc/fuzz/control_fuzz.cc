@@ -46,16 +46,16 @@ std::vector<std::string> FuzzSeeds() {
            StallNotice{0, "worker 0 waits"},
            LinkReport{125000000, 30000, 17000000000},
            PauseRounds{},
-           RoundsHeld{{{entry.key, 3}}},
+           RoundProgress{{{entry.key, 3}}},
            Retune{1 << 20, 1 << 19, {{entry, 4}}},
            ArrivalReport{{{1, {5, 0, 100, 20, 60}}}},
            Reachable{"10.0.0.7", 40312},
            ResumeQuery{{{entry.key, 1, 7}}},
            ResumeAnswer{{{entry.key, 1, 7, 12}}},
            ServerLost{1, 1},
-           PartsHeld{1, {{entry.key, 1, 7, true}}},
+           PartProgress{1, {{entry.key, 1, 7, true}}},
            PartsMoved{4, 1, {entry}, {{entry.key, 1, 7, 2}}},
-           ResultsHeld{{{entry.key, 7}}}}) {
+           ResultProgress{{{entry.key, 7}}}}) {
     seeds.push_back(EncodeControl(message));
   }
   return seeds;

@@ -25,7 +25,7 @@ namespace byteps {
 struct AggregationMemory {
   // Knows the buffers that results are sent from; null: nobody need know.
   std::shared_ptr<MemoryRegistry> registry = nullptr;
-  HeldBytes held = std::make_shared<std::atomic<uint64_t>>(0);
+  AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
   std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();
 };
 

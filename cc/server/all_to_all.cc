@@ -24,14 +24,14 @@ class AllToAll : public Aggregation {
       : element_size_(DTypeSize(tensor.dtype)),
         row_bytes_(tensor.ByteCount()),
         members_(participants.members),
-        held_(memory.held),
+        allocated_(memory.allocated),
         contributions_(participants.num_workers) {}
 
   Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
     Contribution& contribution = contributions_[members_.PlaceOf(worker)];
     contribution.rows = static_cast<int64_t>(payload.rows);
-    return NewWholeSink(payload.bytes, held_, &contribution.payload, sink);
+    return NewWholeSink(payload.bytes, allocated_, &contribution.payload, sink);
   }
 
   // The number of bytes has been checked; what the splits say of them is known only now.
@@ -65,7 +65,7 @@ class AllToAll : public Aggregation {
         std::make_shared<std::vector<AggregationResult>>(members_.RankAt(workers - 1) + 1);
     for (size_t to = 0; to < workers; ++to) {
       AggregationResult* const its = &(*results)[members_.RankAt(to)];
-      BYTEPS_RETURN_IF_ERROR(MakeRowsResult(received[to], element_size_, held_, its));
+      BYTEPS_RETURN_IF_ERROR(MakeRowsResult(received[to], element_size_, allocated_, its));
     }
     result->by_rank = std::move(results);
     Reset();
@@ -94,7 +94,7 @@ class AllToAll : public Aggregation {
   const size_t element_size_;
   const uint64_t row_bytes_;
   const Members members_;
-  const HeldBytes held_;
+  const AllocatedBytes allocated_;
   std::vector<Contribution> contributions_;  // by place among them
 };
 

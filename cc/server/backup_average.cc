@@ -24,7 +24,7 @@ class BackupAverage : public Aggregation {
         divides_(tensor.average),
         sum_(tensor, element_count, /*divisor=*/1, BlockSum::kUnknown, memory,
              participants.max_lag),
-        received_(BufferPool::New(sum_.contribution_bytes(), memory.held, nullptr,
+        received_(BufferPool::New(sum_.contribution_bytes(), memory.allocated, nullptr,
                                   participants.num_workers)),
         waiting_(participants.num_workers) {}
 

@@ -33,7 +33,7 @@ class BlockSumTest : public ::testing::Test {
 
   std::shared_ptr<Buffer> NewBuffer(uint64_t bytes) {
     std::unique_ptr<Buffer> buffer;
-    EXPECT_TRUE(Buffer::New(bytes, held_, &buffer).ok());
+    EXPECT_TRUE(Buffer::New(bytes, allocated_, &buffer).ok());
     return buffer;
   }
 
@@ -63,7 +63,7 @@ class BlockSumTest : public ::testing::Test {
     return value;
   }
 
-  HeldBytes held_ = std::make_shared<std::atomic<uint64_t>>(0);
+  AllocatedBytes allocated_ = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 TEST_F(BlockSumTest, SumsAtBlockBoundaries) {
@@ -177,7 +177,7 @@ TEST_F(BlockSumTest, ALateContributionOutlivesItsRound) {
   sum.reset();  // the round has failed
   Feed(*sink, &value, sizeof(value), 4);
   sink.reset();
-  EXPECT_EQ(held_->load(), 0u);
+  EXPECT_EQ(allocated_->load(), 0u);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ class Broadcast : public Aggregation {
         contributions_(participants.contributions),
         element_count_(element_count),
         payload_bytes_(element_count * DTypeSize(tensor.dtype)),
-        buffers_(BufferPool::New(payload_bytes_, memory.held, memory.registry)) {}
+        buffers_(BufferPool::New(payload_bytes_, memory.allocated, memory.registry)) {}
 
   // The root's payload is the result: it is received straight into the buffer that is sent.
   Status Begin(int32_t worker, const IncomingPayload& payload,

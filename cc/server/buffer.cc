@@ -10,7 +10,7 @@ constexpr uint64_t kAlignment = 64;
 
 }  // namespace
 
-Status Buffer::New(uint64_t bytes, HeldBytes held, std::unique_ptr<Buffer>* buffer,
+Status Buffer::New(uint64_t bytes, AllocatedBytes allocated, std::unique_ptr<Buffer>* buffer,
                    std::shared_ptr<MemoryRegistry> registry) {
   const uint64_t rounded_up = (bytes / kAlignment + 1) * kAlignment;
   void* data = std::aligned_alloc(kAlignment, rounded_up);
@@ -19,27 +19,27 @@ Status Buffer::New(uint64_t bytes, HeldBytes held, std::unique_ptr<Buffer>* buff
                              " more bytes of sums");
   }
   buffer->reset(
-      new Buffer(static_cast<uint8_t*>(data), bytes, std::move(held), std::move(registry)));
+      new Buffer(static_cast<uint8_t*>(data), bytes, std::move(allocated), std::move(registry)));
   return OkStatus();
 }
 
-Buffer::Buffer(uint8_t* data, uint64_t bytes, HeldBytes held,
+Buffer::Buffer(uint8_t* data, uint64_t bytes, AllocatedBytes allocated,
                std::shared_ptr<MemoryRegistry> registry)
-    : data_(data), bytes_(bytes), held_(std::move(held)), registry_(std::move(registry)) {
-  *held_ += bytes_;
+    : data_(data), bytes_(bytes), allocated_(std::move(allocated)), registry_(std::move(registry)) {
+  *allocated_ += bytes_;
   if (registry_ != nullptr && bytes_ > 0) registry_->Add(data_, bytes_);
 }
 
 Buffer::~Buffer() {
   if (registry_ != nullptr && bytes_ > 0) registry_->Remove(data_);
-  *held_ -= bytes_;
+  *allocated_ -= bytes_;
   std::free(data_);
 }
 
-std::shared_ptr<BufferPool> BufferPool::New(uint64_t bytes, HeldBytes held,
+std::shared_ptr<BufferPool> BufferPool::New(uint64_t bytes, AllocatedBytes allocated,
                                             std::shared_ptr<MemoryRegistry> registry, size_t more) {
   return std::shared_ptr<BufferPool>(
-      new BufferPool(bytes, std::move(held), std::move(registry), more));
+      new BufferPool(bytes, std::move(allocated), std::move(registry), more));
 }
 
 Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
@@ -53,7 +53,7 @@ Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
                       "result of the one before");
     }
     if (free_.empty()) {
-      BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes_, held_, &acquired, registry_));
+      BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes_, allocated_, &acquired, registry_));
     } else {
       acquired = std::move(free_.back());
       free_.pop_back();

@@ -15,16 +15,16 @@
 
 namespace byteps {
 
-// Bytes held by all buffers of a service. Shared, because a reply that waits to be sent may outlive
+// The bytes of all buffers of a service. Shared, because a reply that waits to be sent may outlive
 // the service.
-using HeldBytes = std::shared_ptr<std::atomic<uint64_t>>;
+using AllocatedBytes = std::shared_ptr<std::atomic<uint64_t>>;
 
 // Uninitialized memory, aligned to a cache line.
 class Buffer {
  public:
   // RESOURCE_EXHAUSTED if there is no memory.
   // `registry`: where the memory is made known, or null.
-  static Status New(uint64_t bytes, HeldBytes held, std::unique_ptr<Buffer>* buffer,
+  static Status New(uint64_t bytes, AllocatedBytes allocated, std::unique_ptr<Buffer>* buffer,
                     std::shared_ptr<MemoryRegistry> registry = nullptr);
   ~Buffer();
   Buffer(const Buffer&) = delete;
@@ -34,11 +34,12 @@ class Buffer {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  Buffer(uint8_t* data, uint64_t bytes, HeldBytes held, std::shared_ptr<MemoryRegistry> registry);
+  Buffer(uint8_t* data, uint64_t bytes, AllocatedBytes allocated,
+         std::shared_ptr<MemoryRegistry> registry);
 
   uint8_t* const data_;
   const uint64_t bytes_;
-  const HeldBytes held_;
+  const AllocatedBytes allocated_;
   const std::shared_ptr<MemoryRegistry> registry_;
 };
 
@@ -57,7 +58,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   static constexpr size_t kMostBuffers = 32;
 
   // `more`: how many more than the above may be in use, and are kept, for a long time.
-  static std::shared_ptr<BufferPool> New(uint64_t bytes, HeldBytes held,
+  static std::shared_ptr<BufferPool> New(uint64_t bytes, AllocatedBytes allocated,
                                          std::shared_ptr<MemoryRegistry> registry = nullptr,
                                          size_t more = 0);
 
@@ -65,12 +66,16 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   Status Acquire(std::shared_ptr<Buffer>* buffer);
 
  private:
-  BufferPool(uint64_t bytes, HeldBytes held, std::shared_ptr<MemoryRegistry> registry, size_t more)
-      : bytes_(bytes), held_(std::move(held)), registry_(std::move(registry)), more_(more) {}
+  BufferPool(uint64_t bytes, AllocatedBytes allocated, std::shared_ptr<MemoryRegistry> registry,
+             size_t more)
+      : bytes_(bytes),
+        allocated_(std::move(allocated)),
+        registry_(std::move(registry)),
+        more_(more) {}
   void Return(std::unique_ptr<Buffer> buffer);
 
   const uint64_t bytes_;
-  const HeldBytes held_;
+  const AllocatedBytes allocated_;
   const std::shared_ptr<MemoryRegistry> registry_;
   const size_t more_;
   Mutex mutex_;

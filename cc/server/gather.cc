@@ -15,7 +15,7 @@ class Gather : public Aggregation {
          const AggregationMemory& memory)
       : element_size_(DTypeSize(tensor.dtype)),
         members_(participants.members),
-        held_(memory.held),
+        allocated_(memory.allocated),
         rows_(participants.num_workers) {}
 
   // Where a contribution goes in the result is known only when all are there: each waits in a
@@ -23,7 +23,7 @@ class Gather : public Aggregation {
   Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
     std::unique_ptr<Buffer> made;
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(payload.bytes, held_, &made));
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(payload.bytes, allocated_, &made));
     const std::shared_ptr<Buffer> buffer = std::move(made);
     rows_[members_.PlaceOf(worker)] = {static_cast<int64_t>(payload.rows), buffer->data(),
                                        payload.bytes, buffer};
@@ -36,7 +36,7 @@ class Gather : public Aggregation {
   }
 
   Status Finish(AggregationResult* result) override {
-    BYTEPS_RETURN_IF_ERROR(MakeRowsResult(rows_, element_size_, held_, result));
+    BYTEPS_RETURN_IF_ERROR(MakeRowsResult(rows_, element_size_, allocated_, result));
     Reset();
     return OkStatus();
   }
@@ -46,7 +46,7 @@ class Gather : public Aggregation {
  private:
   const size_t element_size_;
   const Members members_;
-  const HeldBytes held_;
+  const AllocatedBytes allocated_;
   std::vector<RowsOfWorker> rows_;  // by place among them
 };
 

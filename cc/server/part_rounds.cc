@@ -95,7 +95,7 @@ Status PartRounds::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {
   if (!is_needed) return OkStatus();
   std::unique_ptr<Buffer> buffer;
   BYTEPS_RETURN_IF_ERROR(
-      Buffer::New(bytes, options_.memory.held, &buffer, options_.memory.registry));
+      Buffer::New(bytes, options_.memory.allocated, &buffer, options_.memory.registry));
   push->result = std::move(buffer);
   if (bytes > 0) *sink = std::make_shared<WholeSink>(push->result);
   return OkStatus();
@@ -112,9 +112,9 @@ void PartRounds::EndResult(Push* push, std::vector<Reply>* replies) {
       replies);
 }
 
-void PartRounds::OnResultsHeld(uint64_t next_round) {
+void PartRounds::OnResultProgress(uint64_t next_round) {
   MutexLock lock(mutex_);
-  state_.OnResultsHeld(next_round);
+  state_.OnResultProgress(next_round);
 }
 
 void PartRounds::OnLost(std::vector<Reply>* replies) {

@@ -35,7 +35,7 @@ class PartRounds : public ServedPart {
   void GoOnFrom(const PartsMoved::Part& agreed) override;
   Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) override;
   void EndResult(Push* push, std::vector<Reply>* replies) override;
-  void OnResultsHeld(uint64_t next_round) override;
+  void OnResultProgress(uint64_t next_round) override;
   void OnLost(std::vector<Reply>* replies) override;
   void OnDeparted(const std::vector<DepartedWorker>& departed,
                   std::vector<Reply>* replies) override;

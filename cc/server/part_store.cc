@@ -14,8 +14,9 @@ PartStore::PartStore(Options options, const TableEntry* entry)
     : options_(std::move(options)),
       entry_(entry),
       elements_(entry->parts[options_.part].element_count),
-      buffers_(BufferPool::New(elements_ * DTypeSize(entry->tensor.dtype), options_.memory.held,
-                               options_.memory.registry, 2 * options_.num_workers)),
+      buffers_(BufferPool::New(elements_ * DTypeSize(entry->tensor.dtype),
+                               options_.memory.allocated, options_.memory.registry,
+                               2 * options_.num_workers)),
       clocks_(options_.num_workers, entry->tensor.staleness),
       workers_(options_.num_workers) {
   options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {

@@ -49,7 +49,7 @@ class PartStore : public ServedPart {
   void GoOnFrom(const PartsMoved::Part& agreed) override;
   Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) override;
   void EndResult(Push* push, std::vector<Reply>* replies) override;
-  void OnResultsHeld(uint64_t next_round) override { (void)next_round; }
+  void OnResultProgress(uint64_t next_round) override { (void)next_round; }
   void OnLost(std::vector<Reply>* replies) override;
   void OnDeparted(const std::vector<DepartedWorker>& departed,
                   std::vector<Reply>* replies) override;

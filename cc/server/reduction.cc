@@ -24,7 +24,7 @@ class Reduction : public Aggregation {
       : contributions_(participants.contributions),
         members_(participants.members),
         order_(participants.order),
-        held_(memory.held),
+        allocated_(memory.allocated),
         divisor_(tensor.average ? participants.num_workers : 1),
         sum_(tensor, element_count, divisor_, participants.contributions, memory),
         workers_(order_.empty() && !sum_.takes_whole_contributions() ? 0
@@ -78,7 +78,7 @@ class Reduction : public Aggregation {
 
   Status BeginWaiting(int32_t worker, const BlockCodec* form, std::shared_ptr<PayloadSink>* sink) {
     std::unique_ptr<Buffer> buffer;
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(sum_.contribution_bytes(), held_, &buffer));
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(sum_.contribution_bytes(), allocated_, &buffer));
     Of(worker).waiting = std::move(buffer);
     Of(worker).form = form;
     *sink = std::make_shared<WholeSink>(Of(worker).waiting);
@@ -96,7 +96,7 @@ class Reduction : public Aggregation {
   const Members members_;
   const std::vector<int32_t> order_;  // empty: in the order of arrival
   size_t next_ = 0;                   // whose turn it is
-  const HeldBytes held_;
+  const AllocatedBytes allocated_;
   const int32_t divisor_;
   int32_t added_ = 0;  // contributions that are complete
   RoundSum sum_;

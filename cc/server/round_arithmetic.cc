@@ -29,8 +29,8 @@ void RoundArithmetic::Prepare(const TableEntry* entry) {
   AggregationMemory memory = options_.memory;
   encoded_sums_ = nullptr;
   if (codec != nullptr) {
-    encoded_sums_ = BufferPool::New(codec->EncodedBytes(elements), memory.held, memory.registry,
-                                    options_.max_lag);
+    encoded_sums_ = BufferPool::New(codec->EncodedBytes(elements), memory.allocated,
+                                    memory.registry, options_.max_lag);
     memory.registry = nullptr;  // the sum itself is not sent
   }
   aggregation_ = NewAggregation(entry->tensor, elements, participants, memory);

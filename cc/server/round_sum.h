@@ -23,7 +23,7 @@ class RoundSum {
   RoundSum(const TensorDescription& tensor, uint64_t element_count, int32_t divisor,
            int32_t num_contributions, const AggregationMemory& memory, size_t more_results = 0)
       : sum_bytes_(element_count * DTypeSize(tensor.dtype)),
-        results_(BufferPool::New(sum_bytes_, memory.held, memory.registry, more_results)) {
+        results_(BufferPool::New(sum_bytes_, memory.allocated, memory.registry, more_results)) {
     options_.codec = FormsOf(tensor).push(element_count);
     contribution_bytes_ =
         options_.codec == nullptr ? sum_bytes_ : options_.codec->EncodedBytes(element_count);
@@ -35,7 +35,7 @@ class RoundSum {
     options_.scratch = memory.scratch;
     const DType accumulator = AccumulatorDType(tensor.dtype);
     if (accumulator != tensor.dtype)
-      accumulators_ = BufferPool::New(element_count * DTypeSize(accumulator), memory.held);
+      accumulators_ = BufferPool::New(element_count * DTypeSize(accumulator), memory.allocated);
   }
 
   // Unless the round's has begun.

@@ -29,13 +29,13 @@ class RowSum : public Aggregation {
         row_bytes_(tensor.ByteCount()),
         divisor_(tensor.average ? participants.num_workers : 1),
         members_(participants.members),
-        held_(memory.held),
+        allocated_(memory.allocated),
         contributions_(participants.num_workers) {}
 
   Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
-    return NewWholeSink(payload.bytes, held_, &contributions_[members_.PlaceOf(worker)].payload,
-                        sink);
+    return NewWholeSink(payload.bytes, allocated_,
+                        &contributions_[members_.PlaceOf(worker)].payload, sink);
   }
 
   // The header has said how many bytes there are; what the indices are is known only now.
@@ -69,7 +69,7 @@ class RowSum : public Aggregation {
     for (const auto& [index, sum] : rows) indices.push_back(index);
     const std::vector<uint8_t> head = EncodeRowIndices(indices);
     std::unique_ptr<Buffer> made;
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(head.size() + rows.size() * row_bytes_, held_, &made));
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(head.size() + rows.size() * row_bytes_, allocated_, &made));
     std::memcpy(made->data(), head.data(), head.size());
     uint8_t* out = made->data() + head.size();
     for (const auto& [index, sum] : rows) {
@@ -134,7 +134,7 @@ class RowSum : public Aggregation {
     if (!IsWide() || count == 0) return OkStatus();
     std::unique_ptr<Buffer> made;
     const uint64_t bytes = count * width_ * DTypeSize(AccumulatorDType(dtype_));
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes, held_, &made));
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes, allocated_, &made));
     *rows = made->data();
     wide_rows_.push_back(std::move(made));
     return OkStatus();
@@ -147,7 +147,7 @@ class RowSum : public Aggregation {
   const uint64_t row_bytes_;
   const int32_t divisor_;
   const Members members_;
-  const HeldBytes held_;
+  const AllocatedBytes allocated_;
   std::vector<Contribution> contributions_;  // by place among them
   size_t added_ = 0;                         // those of so many places are in the sums
   RowSlots slots_;

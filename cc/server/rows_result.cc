@@ -16,12 +16,12 @@ bool IsCopied(const RowsOfWorker& rows) { return rows.bytes < kLeastOwnPiece; }
 }  // namespace
 
 Status MakeRowsResult(const std::vector<RowsOfWorker>& rows, size_t element_size,
-                      const HeldBytes& held, AggregationResult* result) {
+                      const AllocatedBytes& allocated, AggregationResult* result) {
   const uint64_t head_bytes = rows.size() * sizeof(int64_t);
   uint64_t copied_bytes = head_bytes;
   for (const RowsOfWorker& each : rows) copied_bytes += IsCopied(each) ? each.bytes : 0;
   std::unique_ptr<Buffer> made;
-  BYTEPS_RETURN_IF_ERROR(Buffer::New(copied_bytes, held, &made));
+  BYTEPS_RETURN_IF_ERROR(Buffer::New(copied_bytes, allocated, &made));
   const std::shared_ptr<Buffer> copies = std::move(made);
   auto payload = std::make_shared<ScatteredPayload>();
   uint8_t* begin = copies->data();  // of the copies that are no piece yet

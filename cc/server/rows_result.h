@@ -24,7 +24,7 @@ struct RowsOfWorker {
 
 // `rows`: by rank. `element_size`: of one element, in bytes. RESOURCE_EXHAUSTED without memory.
 Status MakeRowsResult(const std::vector<RowsOfWorker>& rows, size_t element_size,
-                      const HeldBytes& held, AggregationResult* result);
+                      const AllocatedBytes& allocated, AggregationResult* result);
 
 }  // namespace byteps
 

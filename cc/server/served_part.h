@@ -67,7 +67,7 @@ class ServedPart {
 
   // All workers have the results of all rounds before `next_round`: gives back the memory that
   // waits for the next one.
-  virtual void OnResultsHeld(uint64_t next_round) = 0;
+  virtual void OnResultProgress(uint64_t next_round) = 0;
 
   // After Membership has been told that workers have joined: perhaps the round ends.
   virtual PushOutcome OnJoined(std::vector<Reply>* replies) {

@@ -142,13 +142,13 @@ std::vector<FoundPart> ServedTensors::AllFound() const {
   return all;
 }
 
-void ServedTensors::OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have) const {
+void ServedTensors::OnResultProgress(const std::vector<RoundProgress::Tensor>& all_have) const {
   ReaderLock lock(mutex_);
-  for (const RoundsHeld::Tensor& tensor : all_have) {
+  for (const RoundProgress::Tensor& tensor : all_have) {
     const auto known = tensors_.find(tensor.key);
     if (known == tensors_.end()) continue;
     for (const auto& [part, rounds] : known->second->parts())
-      rounds->OnResultsHeld(tensor.next_round);
+      rounds->OnResultProgress(tensor.next_round);
   }
 }
 

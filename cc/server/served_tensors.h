@@ -45,7 +45,7 @@ class ServedTensors {
   // The same, each with the variant that its tensor has used last.
   std::vector<FoundPart> AllFound() const;
 
-  void OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have) const;
+  void OnResultProgress(const std::vector<RoundProgress::Tensor>& all_have) const;
 
   // Calls `function` with each tensor.
   template <typename Function>

@@ -141,8 +141,8 @@ void Server::OnMessage(const ControlMessage& message) {
     link_->Send(TableAck{moved->update_id});
   } else if (const auto* retune = std::get_if<Retune>(&message)) {
     service_->LimitUnsent(retune->unsent_bytes);
-  } else if (const auto* all_have = std::get_if<ResultsHeld>(&message)) {
-    service_->OnResultsHeld(all_have->tensors);
+  } else if (const auto* all_have = std::get_if<ResultProgress>(&message)) {
+    service_->OnResultProgress(all_have->tensors);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     service_->OnWorkersLeft(goodbye->ranks);
   } else if (const auto* joined = std::get_if<Joined>(&message)) {

@@ -211,7 +211,7 @@ SummationCounters SummationService::counters() const {
   counters.replies = tally_.replies;
   counters.replied_bytes = tally_.replied_bytes;
   counters.rounds_completed = tally_.rounds_completed;
-  counters.accumulator_bytes = *memory_.held;
+  counters.accumulator_bytes = *memory_.allocated;
   return counters;
 }
 

@@ -82,8 +82,8 @@ class SummationService : public ConnectionHandler {
 
   // All workers have all results of these tensors before these rounds: gives back the memory that
   // waits for the next round.
-  void OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have) {
-    tensors_.OnResultsHeld(all_have);
+  void OnResultProgress(const std::vector<RoundProgress::Tensor>& all_have) {
+    tensors_.OnResultProgress(all_have);
   }
 
   // Sends a frame to every worker that is connected, on one connection.

@@ -375,14 +375,14 @@ TEST(SummationServiceTest, GivesMemoryBackOnceAllHaveTheResults) {
   push_all(0);
   push_all(1);
   EXPECT_GT(workers.service.counters().accumulator_bytes, 0u);
-  workers.service.OnResultsHeld({{a.key, 1}, {99, 7}});
+  workers.service.OnResultProgress({{a.key, 1}, {99, 7}});
   EXPECT_GT(workers.service.counters().accumulator_bytes, 0u) << "round 1 may be asked for again";
-  workers.service.OnResultsHeld({{a.key, 2}});
+  workers.service.OnResultProgress({{a.key, 2}});
   EXPECT_EQ(workers.service.counters().accumulator_bytes, 0u);
 
   // One that goes on is not disturbed.
   workers.Push(a, 0, 2, std::string(6, '\0'), 0);
-  workers.service.OnResultsHeld({{a.key, 2}});
+  workers.service.OnResultProgress({{a.key, 2}});
   workers.Push(a, 1, 2, std::string(6, '\0'), 0);
   EXPECT_EQ(workers.TakeReply(0).header.status, StatusCode::kOk);
   EXPECT_EQ(workers.TakeReply(1).header.status, StatusCode::kOk);

@@ -25,10 +25,10 @@ class WholeSink : public PayloadSink {
 };
 
 // Makes a buffer of so many bytes, and the sink of a payload that fills it.
-inline Status NewWholeSink(uint64_t bytes, const HeldBytes& held, std::shared_ptr<Buffer>* buffer,
-                           std::shared_ptr<PayloadSink>* sink) {
+inline Status NewWholeSink(uint64_t bytes, const AllocatedBytes& allocated,
+                           std::shared_ptr<Buffer>* buffer, std::shared_ptr<PayloadSink>* sink) {
   std::unique_ptr<Buffer> made;
-  BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes, held, &made));
+  BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes, allocated, &made));
   *buffer = std::move(made);
   *sink = std::make_shared<WholeSink>(*buffer);
   return OkStatus();

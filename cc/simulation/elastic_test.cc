@@ -71,7 +71,7 @@ TEST_F(ElasticTest, ALossOfWhichNobodyIsToldIsFound) {
       const std::string sent(static_cast<const char*>(frame->payload), frame->header.payload_bytes);
       if (!DecodeControl(sent, &message).ok() || !std::holds_alternative<PeerLost>(message)) return;
       if (std::get<PeerLost>(message).role == Role::kWorker)
-        ReplacePayload(frame, EncodeControl(ResultsHeld()));
+        ReplacePayload(frame, EncodeControl(ResultProgress()));
     };
   };
   EXPECT_TRUE(IsFound(plant, Programs::kElastic));

@@ -110,7 +110,7 @@ absl::Status SummedRows(InferenceContext* context) {
 }
 
 // The last inputs'.
-absl::Status ShapesOfHeld(InferenceContext* context) {
+absl::Status ShapesOfPassed(InferenceContext* context) {
   const int first = context->num_inputs() - context->num_outputs();
   for (int i = 0; i < context->num_outputs(); ++i)
     context->set_output(i, context->input(first + i));
@@ -160,11 +160,11 @@ REGISTER_OP("BytePSPushPullAll")
 // Stateless, although it starts an exchange: where nothing needs its outputs, nothing is started.
 REGISTER_OP("BytePSStartBefore")
     .Input("values: T")
-    .Input("held: Held")
+    .Input("passed: Passed")
     .Output("same_values: T")
-    .Output("same_held: Held")
+    .Output("passed_on: Passed")
     .Attr("T: list({float, double, half, bfloat16, int8, uint8, int32, int64}) >= 1")
-    .Attr("Held: list(type) >= 1")
+    .Attr("Passed: list(type) >= 1")
     .Attr("tensor_names: list(string)")
     .Attr("priorities: list(int)")
     .Attr("op: {'sum', 'average', 'min', 'max', 'product'}")
@@ -173,7 +173,7 @@ REGISTER_OP("BytePSStartBefore")
     .SetShapeFn(SameShapesAsValues)
     .Doc(
         "Its outputs are its inputs. In a compiled program it starts exchanges of `values` before "
-        "anything uses `same_held`; the BytePSPushPullAll that takes `same_values` ends them.");
+        "anything uses `passed_on`; the BytePSPushPullAll that takes `same_values` ends them.");
 
 REGISTER_OP("BytePSOrderAfter")
     .Input("values: T")
@@ -303,21 +303,21 @@ REGISTER_OP("BytePSPushPullStart")
 REGISTER_OP("BytePSPushPullStartBefore")
     .Input("tokens: N * resource")
     .Input("values: T")
-    .Input("held: Held")
-    .Output("same_held: Held")
+    .Input("passed: Passed")
+    .Output("passed_on: Passed")
     .Attr("N: int >= 1")
     .Attr("T: list({float, double, half, bfloat16, int8, uint8, int32, int64}) >= 1")
-    .Attr("Held: list(type) >= 1")
+    .Attr("Passed: list(type) >= 1")
     .Attr("tensor_names: list(string)")
     .Attr("priorities: list(int)")
     .Attr("op: {'sum', 'average', 'min', 'max', 'product'}")
     .Attr("codecs: list(string) = []")  // none: all are sent as they are
     .SetIsStateful()
     .SetIsDistributedCommunication()
-    .SetShapeFn(ShapesOfHeld)
+    .SetShapeFn(ShapesOfPassed)
     .Doc(
         "Does what BytePSPushPullStart does for each of several values. In a compiled program it "
-        "does that before anything uses `same_held`, which is `held`.");
+        "does that before anything uses `passed_on`, which is `passed`.");
 
 REGISTER_OP("BytePSNoteAllocator")
     .SetIsStateful()

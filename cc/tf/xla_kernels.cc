@@ -48,8 +48,8 @@ struct Begun {
   std::vector<XlaOp> values;
   std::vector<Shape> shapes;  // of the results
   XlaOp handle;
-  std::vector<XlaOp> room;  // of a gather, for its result
-  std::vector<XlaOp> held;  // what the start has held back
+  std::vector<XlaOp> room;    // of a gather, for its result
+  std::vector<XlaOp> passed;  // what passes through the start
 };
 
 // What has been compiled of a computation. It is gone when the compiler has finished with it.
@@ -114,10 +114,10 @@ absl::Status ShapeOf(XlaOpKernelContext* context, int input, const std::string& 
 
 // Gives a call what XLA is to use after it, which are inputs of the operation: each becomes one
 // more operand, and one more result in the same memory. `name` is that of an exchange.
-absl::Status Hold(XlaOpKernelContext* context, const std::vector<int>& held,
-                  const std::string& name, std::vector<XlaOp>* operands,
-                  std::vector<Shape>* results, Aliases* in_place) {
-  for (const int number : held) {
+absl::Status PassThrough(XlaOpKernelContext* context, const std::vector<int>& passed,
+                         const std::string& name, std::vector<XlaOp>* operands,
+                         std::vector<Shape>* results, Aliases* in_place) {
+  for (const int number : passed) {
     in_place->push_back({ShapeIndex{static_cast<int64_t>(results->size())},
                          {static_cast<int64_t>(operands->size()), ShapeIndex{}}});
     operands->push_back(context->Input(number));
@@ -135,9 +135,9 @@ void AddEarlierEnds(const Compiled& compiled, const std::vector<NamedExchange>& 
   }
 }
 
-// `inputs` and `held` are numbers of the operation's inputs. XLA uses the latter after the start.
+// `inputs` and `passed` are numbers of the operation's inputs. XLA uses the latter after the start.
 absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> exchanges,
-                   const std::vector<int>& inputs, const std::vector<int>& held,
+                   const std::vector<int>& inputs, const std::vector<int>& passed,
                    std::vector<XlaOp> after, const Compiled& compiled, Begun* begun) {
   std::vector<XlaOp> operands = {compiled.run};
   Aliases in_place;
@@ -152,7 +152,8 @@ absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> excha
   AddEarlierEnds(compiled, exchanges, &after);
   std::vector<Shape> results = begun->shapes;
   results.push_back(HandleShape());
-  TF_RETURN_IF_ERROR(Hold(context, held, exchanges[0].tensor.name, &operands, &results, &in_place));
+  TF_RETURN_IF_ERROR(
+      PassThrough(context, passed, exchanges[0].tensor.name, &operands, &results, &in_place));
   operands.insert(operands.end(), after.begin(), after.end());
   if (exchanges[0].tensor.kind == ExchangeKind::kGather) {
     Shape& shape = begun->shapes[0];
@@ -173,7 +174,7 @@ absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> excha
   for (int64_t i = 0; i < count; ++i) begun->values.push_back(xla::GetTupleElement(start, i));
   begun->handle = xla::GetTupleElement(start, count);
   for (int64_t i = count + 1; i < static_cast<int64_t>(results.size()); ++i)
-    (held.empty() ? begun->room : begun->held).push_back(xla::GetTupleElement(start, i));
+    (passed.empty() ? begun->room : begun->passed).push_back(xla::GetTupleElement(start, i));
   begun->exchanges = std::move(exchanges);
   return absl::OkStatus();
 }
@@ -432,10 +433,10 @@ bool IsRowByRow(const Shape& shape) {
   return shape.dimensions().size() < 4 || (shape.dimensions().size() == 4 && is_narrow);
 }
 
-// Whether exchanges are started before what uses the inputs from number `first_held` on. Not where
-// nothing travels, or a collective between GPUs takes it: what was measured there
+// Whether exchanges are started before what uses the inputs from number `first_passed` on. Not
+// where nothing travels, or a collective between GPUs takes it: what was measured there
 // (docs/performance.md) had XLA's own order.
-absl::Status CanHoldBack(XlaOpKernelContext* context, int first_held, bool* can) {
+absl::Status CanHoldBack(XlaOpKernelContext* context, int first_passed, bool* can) {
   RankInfo place;
   TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
   const bool is_gpu = IsForGpu(context);
@@ -445,7 +446,7 @@ absl::Status CanHoldBack(XlaOpKernelContext* context, int first_held, bool* can)
     const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
     TF_RETURN_IF_ERROR(shape.status());
     // The gradients leave row by row in any case.
-    *can = *can && shape->is_static() && !(is_gpu && i >= first_held && !IsRowByRow(*shape));
+    *can = *can && shape->is_static() && !(is_gpu && i >= first_passed && !IsRowByRow(*shape));
   }
   return absl::OkStatus();
 }
@@ -476,8 +477,8 @@ class StartBeforeCompiler : public XlaOpKernel {
     OP_REQUIRES_OK(context, Start(context, exchanges_, Numbers(0, count),
                                   Numbers(count, context->num_inputs()), {}, *compiled, &begun));
     for (int i = 0; i < count; ++i) context->SetOutput(i, begun.values[i]);
-    for (size_t i = 0; i < begun.held.size(); ++i)
-      context->SetOutput(count + static_cast<int>(i), begun.held[i]);
+    for (size_t i = 0; i < begun.passed.size(); ++i)
+      context->SetOutput(count + static_cast<int>(i), begun.passed[i]);
     compiled->begun_early.push_back(std::move(begun));
   }
 
@@ -486,11 +487,11 @@ class StartBeforeCompiler : public XlaOpKernel {
 };
 
 // Exchanges that outlast the program. They wait for nothing, and nothing of their program for them:
-// their place among the other starts does not matter. `values` and `held` are numbers of inputs, as
-// of Start.
+// their place among the other starts does not matter. `values` and `passed` are numbers of inputs,
+// as of Start.
 absl::Status StartDetached(XlaOpKernelContext* context, const std::vector<NamedExchange>& exchanges,
-                           const std::vector<int>& values, const std::vector<int>& held,
-                           std::vector<XlaOp>* same_held) {
+                           const std::vector<int>& values, const std::vector<int>& passed,
+                           std::vector<XlaOp>* passed_on) {
   tensorflow::core::RefCountPtr<Compiled> compiled;
   TF_RETURN_IF_ERROR(FindCompiled(context, &compiled));
   std::vector<XlaOp> operands;
@@ -501,7 +502,8 @@ absl::Status StartDetached(XlaOpKernelContext* context, const std::vector<NamedE
     TF_RETURN_IF_ERROR(ShapeOf(context, values[i], exchanges[i].tensor.name, &shape));
     operands.push_back(context->Input(values[i]));
   }
-  TF_RETURN_IF_ERROR(Hold(context, held, exchanges[0].tensor.name, &operands, &results, &in_place));
+  TF_RETURN_IF_ERROR(
+      PassThrough(context, passed, exchanges[0].tensor.name, &operands, &results, &in_place));
   // What an earlier program has started under these names is taken first.
   AddEarlierEnds(*compiled, exchanges, &operands);
   const XlaOp call = Call(context, kStartDetachedCall, operands, ShapeUtil::MakeTupleShape(results),
@@ -509,7 +511,7 @@ absl::Status StartDetached(XlaOpKernelContext* context, const std::vector<NamedE
   for (const NamedExchange& exchange : exchanges)
     compiled->ends[exchange.tensor.name] = xla::GetTupleElement(call, 0);
   for (size_t i = 1; i < results.size(); ++i)
-    same_held->push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
+    passed_on->push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
   return absl::OkStatus();
 }
 
@@ -536,14 +538,14 @@ class DetachedStartBeforeCompiler : public XlaOpKernel {
 
   void Compile(XlaOpKernelContext* context) override {
     const auto count = static_cast<int>(exchanges_.size());
-    const std::vector<int> held = Numbers(2 * count, context->num_inputs());
+    const std::vector<int> passed = Numbers(2 * count, context->num_inputs());
     bool can_hold_back = false;
     std::vector<XlaOp> same;
     OP_REQUIRES_OK(context, CanHoldBack(context, 2 * count, &can_hold_back));
     OP_REQUIRES_OK(context, StartDetached(context, exchanges_, Numbers(count, 2 * count),
-                                          can_hold_back ? held : std::vector<int>(), &same));
-    for (size_t i = 0; i < held.size(); ++i)
-      context->SetOutput(static_cast<int>(i), can_hold_back ? same[i] : context->Input(held[i]));
+                                          can_hold_back ? passed : std::vector<int>(), &same));
+    for (size_t i = 0; i < passed.size(); ++i)
+      context->SetOutput(static_cast<int>(i), can_hold_back ? same[i] : context->Input(passed[i]));
   }
 
  private:

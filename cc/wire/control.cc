@@ -112,12 +112,12 @@ template <typename Archive>
 void Fields(Archive&, typename Archive::template Of<PauseRounds>&) {}
 
 template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<RoundsHeld::Tensor>& message) {
+void Fields(Archive& archive, typename Archive::template Of<RoundProgress::Tensor>& message) {
   archive(message.key, message.next_round);
 }
 
 template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<RoundsHeld>& message) {
+void Fields(Archive& archive, typename Archive::template Of<RoundProgress>& message) {
   archive(message.tensors);
 }
 
@@ -178,12 +178,12 @@ void Fields(Archive& archive, typename Archive::template Of<ServerLost>& message
 }
 
 template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<PartsHeld::Part>& message) {
+void Fields(Archive& archive, typename Archive::template Of<PartProgress::Part>& message) {
   archive(message.key, message.part, message.next_round, message.has_result, message.has_earlier);
 }
 
 template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<PartsHeld>& message) {
+void Fields(Archive& archive, typename Archive::template Of<PartProgress>& message) {
   archive(message.version, message.parts);
 }
 
@@ -198,7 +198,7 @@ void Fields(Archive& archive, typename Archive::template Of<PartsMoved>& message
 }
 
 template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ResultsHeld>& message) {
+void Fields(Archive& archive, typename Archive::template Of<ResultProgress>& message) {
   archive(message.tensors);
 }
 

@@ -138,12 +138,12 @@ struct LinkReport {
   uint64_t codec_bytes_per_second = 0;  // codec/speed.h
 };
 
-// coordinator -> worker: begin no round of any tensor before Retune. Answered by RoundsHeld.
+// coordinator -> worker: begin no round of any tensor before Retune. Answered by RoundProgress.
 struct PauseRounds {};
 
 // worker -> coordinator: the first round of each tensor that this worker has not begun; of others
 // it is 0.
-struct RoundsHeld {
+struct RoundProgress {
   struct Tensor {
     uint64_t key = 0;
     uint64_t next_round = 0;
@@ -216,7 +216,7 @@ struct ResumeAnswer {
 };
 
 // coordinator -> workers: training goes on without this server. Send it nothing more, and answer
-// with PartsHeld once nothing can come from it any more. `version` is that of the placement to
+// with PartProgress once nothing can come from it any more. `version` is that of the placement to
 // come.
 struct ServerLost {
   uint32_t version = 0;
@@ -225,7 +225,7 @@ struct ServerLost {
 
 // worker -> coordinator: how far this worker is with the parts of all servers that are lost, and
 // with those that ServerRejoined has named; those of which it knows nothing are left out.
-struct PartsHeld {
+struct PartProgress {
   struct Part {
     uint64_t key = 0;
     uint32_t part = 0;
@@ -256,14 +256,14 @@ struct PartsMoved {
 // worker -> coordinator: of these tensors, which it has not used for a while, it has the results of
 // all rounds before `next_round`. coordinator -> workers: all workers have, none need be kept.
 // coordinator -> servers: the same; the memory for the tensor's rounds may serve others.
-struct ResultsHeld {
-  std::vector<RoundsHeld::Tensor> tensors;
+struct ResultProgress {
+  std::vector<RoundProgress::Tensor> tensors;
 };
 
 // coordinator -> workers: a server that was lost is there again, started anew, and `parts` are
 // about to move. Send nothing of them to their servers and take nothing from there any more,
-// connect to the new server, and answer with PartsHeld, as after ServerLost. `version` is that of
-// the placement to come.
+// connect to the new server, and answer with PartProgress, as after ServerLost. `version` is that
+// of the placement to come.
 struct ServerRejoined {
   struct Part {
     uint64_t key = 0;
@@ -290,9 +290,9 @@ struct Joined {
 
 using ControlMessage =
     std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
-                 JobEnded, Relay, StallQuery, StallAnswer, LinkReport, PauseRounds, RoundsHeld,
-                 Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer, ServerLost, PartsHeld,
-                 PartsMoved, ResultsHeld, ServerRejoined, StallNotice, Joined>;
+                 JobEnded, Relay, StallQuery, StallAnswer, LinkReport, PauseRounds, RoundProgress,
+                 Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer, ServerLost,
+                 PartProgress, PartsMoved, ResultProgress, ServerRejoined, StallNotice, Joined>;
 
 std::string EncodeControl(const ControlMessage& message);
 

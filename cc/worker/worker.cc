@@ -10,7 +10,7 @@ namespace byteps {
 namespace {
 
 constexpr double kWatchSeconds = 0.5;
-// The coordinator answers a goodbye at once; a process on its way out does not wait long for a dead
+// The coordinator answers a goodbye at once; a process that leaves does not wait long for a dead
 // one.
 constexpr int64_t kGoodbyePatienceNanos = 5 * int64_t{1000000000};
 // After a failure even less: the coordinator may be what does not answer.

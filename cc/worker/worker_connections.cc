@@ -119,7 +119,7 @@ void Worker::LoseServer(int32_t server, int life, const Status& reason) {
     loss = state_.path_events.OnServerUnreachable(server, life);
     if (loss == PathEvents::Loss::kNothing) return;
     // Before a goodbye that may follow: the coordinator must not take this for a good end. And
-    // before PartsHeld, without which the server cannot come again: this one is meant.
+    // before PartProgress, without which the server cannot come again: this one is meant.
     coordinator_->Send(PeerLost{Role::kServer, server, reason.message()});
   }
   // Else it is the coordinator that says how this goes on.

@@ -41,8 +41,8 @@ Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
     heard_.NotifyAll();
   } else if (const auto* back = std::get_if<ServerRejoined>(message)) {
     return state_.recovery.OnServerRejoined(*back, effects);
-  } else if (const auto* all_have = std::get_if<ResultsHeld>(message)) {
-    state_.recovery.OnResultsHeld(*all_have, effects);
+  } else if (const auto* all_have = std::get_if<ResultProgress>(message)) {
+    state_.recovery.OnResultProgress(*all_have, effects);
   } else if (const auto* moved = std::get_if<PartsMoved>(message)) {
     return state_.recovery.OnPartsMoved(*moved, effects);
   } else if (std::holds_alternative<Goodbye>(*message)) {

@@ -5,14 +5,13 @@
 //   start(run, x..., after...) -> x'..., handle   hands each x to the engine and returns; x' is x's
 //                                                   memory
 //                          or   x', handle, all   of one gather, whose result has another shape
-//   start(run, x..., held..., after...)          the same: what is held is needed after this
-//                       -> x'..., handle, held...
+//   start(run, x..., passed..., after...)        the same: what passes through is needed later
+//                       -> x'..., handle, passed...
 //   barrier(handles...)       -> handle          nothing; what needs it comes after all of these
 //   done(run, x'..., handle)  -> result...       ends with the exchanges; each result is in its x's
 //     or (run, x', handle, all)                    memory, or in that of `all`
-//   start_detached(x..., held..., after...)           starts exchanges that outlast the program:
-//   with
-//                       -> handle, held...         copies of each x; what is held is as of a start
+//   start_detached(x..., passed..., after...)    starts exchanges that outlast the program: copies
+//                       -> handle, passed...       of each x; `passed` as of a start
 //   take(after...)            -> result          ends with an exchange that was handed over, by an
 //                                                  earlier program; waits for it when all of
 //                                                  `after` has been computed

@@ -144,8 +144,8 @@ def lower_start(
     block = program.block(context)
     operands = list(zip(values, context.avals_in))
     group = list(range(len(names)))
-    held = operands[len(names) :]
-    begun, order, _room = _start(context, exchanges, names, group, operands, [], block, [], held)
+    passed = operands[len(names) :]
+    begun, order, _room = _start(context, exchanges, names, group, operands, [], block, [], passed)
     block.early.append(_Early(tuple(names), order[0]))
     return [value for value, _aval in [*begun, *order[1:]]]
 
@@ -162,12 +162,13 @@ def _take_early(block: _Block, names: list[str]) -> list[tuple[list[int], _Typed
     return [([place_of[name] for name in each.names], each.handle) for each in taken]
 
 
-def _can_hold_back(context: mlir.LoweringRuleContext, held: Sequence[Any]) -> bool:
+def _can_hold_back(context: mlir.LoweringRuleContext, passed: Sequence[Any]) -> bool:
     """As CanHoldBack of cc/tf/xla_kernels.cc: where something travels, and XLA need not copy."""
     if "cuda" not in context.module_context.platforms:
         return True
     return not _is_by_nccl(context) and all(
-        len(aval.shape) < 4 or (len(aval.shape) == 4 and aval.dtype.itemsize <= 2) for aval in held
+        len(aval.shape) < 4 or (len(aval.shape) == 4 and aval.dtype.itemsize <= 2)
+        for aval in passed
     )
 
 
@@ -186,21 +187,21 @@ def _start(
     outs: list[Any],
     block: _Block,
     after: list[_Typed],
-    held: Sequence[_Typed] = (),
+    passed: Sequence[_Typed] = (),
 ) -> tuple[list[_Typed], list[_Typed], list[_Typed]]:
-    """Returns what is in flight, a handle and what was held, and a gather's room for its result."""
+    """Returns what is in flight, a handle and what has passed, and room for a gather's result."""
     given = [operands[i] for i in group]
     avals = [aval for _, aval in given]
     after = after + [block.ends[names[i]] for i in group if names[i] in block.ends]
-    further = [NUMBER, *(aval for _, aval in held)]
+    further = [NUMBER, *(aval for _, aval in passed)]
     room = [outs[i] for i in group] if exchanges.kind == "gather" else []
     count = len(group)
     in_place = {number + 1: number for number in range(count)}
-    in_place.update({count + 1 + number: count + 1 + number for number in range(len(held))})
+    in_place.update({count + 1 + number: count + 1 + number for number in range(len(passed))})
     results = emit(
         context,
         custom_calls.START,
-        [block.run, *given, *held, *after],
+        [block.run, *given, *passed, *after],
         [*avals, *further, *room],
         in_place,
         exchanges.attributes(names, group),

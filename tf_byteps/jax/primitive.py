@@ -48,20 +48,20 @@ def exchanges_of(equation: Any) -> Exchanges | None:
     return equation.params["exchanges"] if equation.primitive is _exchange_p else None
 
 
-def start_before(values: Sequence[Any], held: Sequence[Any], exchanges: Exchanges) -> Any:
+def start_before(values: Sequence[Any], passed: Sequence[Any], exchanges: Exchanges) -> Any:
     """An equation that starts exchanges which a later one of the same function ends.
 
     Args:
         values: atoms of a `jax.extend.core.Jaxpr`: what is exchanged. The later equation gets
             this one's results instead.
-        held: variables of it; what uses this one's results instead comes after the start.
+        passed: variables of it; what uses this one's results instead comes after the start.
         exchanges: what they are. Their names are the user's, used once in the function.
 
     Returns:
-        A `jax.extend.core.JaxprEqn`, with a result for each value, and for each that is held.
+        A `jax.extend.core.JaxprEqn`, with a result for each value, and for each that is passed.
     """
     new = core.gensym()
-    operands = [*values, *held]
+    operands = [*values, *passed]
     outs = [new(jax.core.ShapedArray(each.aval.shape, each.aval.dtype)) for each in operands]
     return core.new_jaxpr_eqn(operands, outs, _start_p, {"exchanges": exchanges}, core.no_effects)
 

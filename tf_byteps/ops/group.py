@@ -229,11 +229,11 @@ class Group:
         return ahead.finish(values)
 
     def _start_before(
-        self, numbers: list[int], values: list[tf.Tensor], held: list[tf.Tensor]
+        self, numbers: list[int], values: list[tf.Tensor], passed: list[tf.Tensor]
     ) -> Any:
         return kernels().byte_ps_start_before(
             values,
-            held,
+            passed,
             tensor_names=[self.names[i] for i in numbers],
             op=str(self.op),
             priorities=[self.priorities[i] for i in numbers],
@@ -242,9 +242,9 @@ class Group:
         )
 
     def _start_norms_before(
-        self, places: list[int], own: list[tf.Tensor], held: list[tf.Tensor]
+        self, places: list[int], own: list[tf.Tensor], passed: list[tf.Tensor]
     ) -> Any:
-        return kernels().byte_ps_start_before(own, held, **self._of_norms(places))
+        return kernels().byte_ps_start_before(own, passed, **self._of_norms(places))
 
     def _of_norms(self, places: list[int]) -> dict[str, Any]:
         return {

@@ -159,21 +159,21 @@ def _start_early(
     indices = list(starts)
 
     def start(
-        numbers: list[int], values: list[tf.Tensor], held: list[tf.Tensor]
+        numbers: list[int], values: list[tf.Tensor], passed: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], Any]:
         chosen = [indices[number] for number in numbers]
         early.update(chosen)
         its = [starts[index][1] for index in chosen]
-        same_held = kernels().byte_ps_push_pull_start_before(
+        passed_on = kernels().byte_ps_push_pull_start_before(
             [token(each.name) for each in its],
             values,
-            held,
+            passed,
             tensor_names=[each.name for each in its],
             op=str(op),
             priorities=[forward_order_at(index) for index in chosen],
             codecs=[codec_of(each.compression) for each in its],
         )
-        return values, same_held
+        return values, passed_on
 
     sent = [starts[index][0] for index in indices]
     may_start = [starts[index][1].index_dtype is None for index in indices]

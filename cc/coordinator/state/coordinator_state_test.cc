@@ -132,8 +132,8 @@ TEST(CoordinatorStateTest, NobodyHearsWhereTensorsAreWhilePartsMove) {
   job.Say(job.server(1), TableAck{1});
   CoordinatorEffects effects = job.CloseForGood(job.server(0));
   EXPECT_TRUE(job.Hears<ServerLost>(effects, job.worker(0))) << "no reply, though all know now";
-  job.Say(job.worker(0), PartsHeld{1, {}});
-  effects = job.Say(job.worker(1), PartsHeld{1, {}});
+  job.Say(job.worker(0), PartProgress{1, {}});
+  effects = job.Say(job.worker(1), PartProgress{1, {}});
   EXPECT_TRUE(job.Hears<PartsMoved>(effects, job.server(1)));
   EXPECT_TRUE(job.Hears<>(effects, job.worker(0))) << "the servers come first";
   effects = job.Say(job.server(1), TableAck{2});
@@ -156,9 +156,9 @@ TEST(CoordinatorStateTest, SizesWaitForTheEndOfAFailover) {
   EXPECT_TRUE((job.Hears<Retune, TableUpdate>(effects, job.server(0))));
   EXPECT_TRUE(job.Hears<PauseRounds>(effects, job.worker(0)));
   job.CloseForGood(job.server(0));
-  for (int32_t rank : {0, 1}) job.Say(job.worker(rank), RoundsHeld{});
-  for (int32_t rank : {0, 1}) job.Say(job.worker(rank), PartsHeld{1, {}});
-  EXPECT_EQ(job.state.retuning.state(), Retuning::State::kHolding);
+  for (int32_t rank : {0, 1}) job.Say(job.worker(rank), RoundProgress{});
+  for (int32_t rank : {0, 1}) job.Say(job.worker(rank), PartProgress{1, {}});
+  EXPECT_EQ(job.state.retuning.state(), Retuning::State::kPausing);
   effects = job.Say(job.server(1), TableAck{3});
   EXPECT_TRUE((job.Hears<PartsMoved, Retune>(effects, job.worker(0))));
 }

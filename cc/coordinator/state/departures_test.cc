@@ -209,7 +209,7 @@ TEST(DeparturesTest, AServerThatIsBackGetsItsShareOnceTheFailoverHasEnded) {
   ASSERT_TRUE(job.Readmit(0).ok());
   EXPECT_EQ(job.state.job.server_hosts[0], "another host");
   EXPECT_TRUE(job.Hears<>(job.Open(job.server(0)), job.worker(0))) << "parts are moving";
-  for (int32_t rank : {0, 1}) job.Say(job.worker(rank), PartsHeld{1, {}});
+  for (int32_t rank : {0, 1}) job.Say(job.worker(rank), PartProgress{1, {}});
   const CoordinatorEffects effects =
       job.Say(job.server(1), TableAck{job.state.updates.next_id() - 1});
   EXPECT_TRUE((job.Hears<PartsMoved, ServerRejoined>(effects, job.worker(0))));

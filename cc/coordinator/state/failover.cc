@@ -17,9 +17,9 @@ uint32_t Failover::Begin() {
   return ++version_;
 }
 
-void Failover::OnHeld(int32_t rank, const PartsHeld& held) {
-  if (state_ != State::kAsking || held.version != version_ || awaited_.erase(rank) == 0) return;
-  for (const PartsHeld::Part& part : held.parts)
+void Failover::OnPartProgress(int32_t rank, const PartProgress& progress) {
+  if (state_ != State::kAsking || progress.version != version_ || awaited_.erase(rank) == 0) return;
+  for (const PartProgress::Part& part : progress.parts)
     standings_[{part.key, part.part}].push_back(
         {rank, part.next_round, part.has_result, part.has_earlier});
 }
@@ -30,11 +30,12 @@ void Failover::OnDeparted(int32_t rank) {
   results_.clear();
 }
 
-std::vector<RoundsHeld::Tensor> Failover::OnResults(
-    int32_t rank, const ResultsHeld& held, const std::function<size_t(uint64_t key)>& num_members) {
-  std::vector<RoundsHeld::Tensor> all_have;
+std::vector<RoundProgress::Tensor> Failover::OnResults(
+    int32_t rank, const ResultProgress& progress,
+    const std::function<size_t(uint64_t key)>& num_members) {
+  std::vector<RoundProgress::Tensor> all_have;
   if (workers_.size() < num_workers_) return all_have;
-  for (const RoundsHeld::Tensor& tensor : held.tensors) {
+  for (const RoundProgress::Tensor& tensor : progress.tensors) {
     Holders& holders = results_[tensor.key];
     if (tensor.next_round < holders.next_round) continue;  // it says so again, of a later round
     if (tensor.next_round > holders.next_round) holders = Holders();

@@ -30,8 +30,8 @@ class Failover {
     kMoving,  // until all servers know of the new owners
   };
 
-  // "PartsHeld": that of the last worker, or the last of the others leaves. "TableAck": that of the
-  // last server. docs/states.md draws this.
+  // "PartProgress": that of the last worker, or the last of the others leaves. "TableAck": that of
+  // the last server. docs/states.md draws this.
   struct Transition {
     State from;
     const char* event;
@@ -41,7 +41,7 @@ class Failover {
       {State::kIdle, "ServerLost", State::kAsking},
       {State::kIdle, "ServerRejoined", State::kAsking},
       {State::kAsking, "ServerLost", State::kAsking},
-      {State::kAsking, "PartsHeld", State::kMoving},
+      {State::kAsking, "PartProgress", State::kMoving},
       {State::kMoving, "ServerLost", State::kAsking},
       {State::kMoving, "TableAck", State::kIdle},
   };
@@ -63,17 +63,17 @@ class Failover {
   uint32_t version() const { return version_; }
 
   // Answers to an earlier Begin are ignored.
-  void OnHeld(int32_t rank, const PartsHeld& held);
+  void OnPartProgress(int32_t rank, const PartProgress& progress);
   // A worker that has left is not waited for.
   void OnDeparted(int32_t rank);
   // Whether all have answered.
-  bool all_hold() const { return state_ == State::kAsking && awaited_.empty(); }
+  bool all_paused() const { return state_ == State::kAsking && awaited_.empty(); }
 
   // A worker has results. Returns those of which it is now known that all workers have them, so
   // that none need be kept. Not once a worker has left: then all are about to.
   // `num_members`: how many workers take part in the rounds of a key; null: all.
-  std::vector<RoundsHeld::Tensor> OnResults(
-      int32_t rank, const ResultsHeld& held,
+  std::vector<RoundProgress::Tensor> OnResults(
+      int32_t rank, const ResultProgress& progress,
       const std::function<size_t(uint64_t key)>& num_members = nullptr);
 
   // What the moved parts of these entries go on with.

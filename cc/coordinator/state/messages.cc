@@ -81,18 +81,18 @@ Status PeerMessages::On(const LinkReport& report, JobPeer* from, Effects* effect
   return OkStatus();
 }
 
-Status PeerMessages::On(const RoundsHeld& held, JobPeer* from, Effects* effects) {
-  retuning_.On(held, *from, effects);
+Status PeerMessages::On(const RoundProgress& progress, JobPeer* from, Effects* effects) {
+  retuning_.On(progress, *from, effects);
   return OkStatus();
 }
 
-Status PeerMessages::On(const PartsHeld& held, JobPeer* from, Effects* effects) {
-  reassignment_.On(held, *from, effects);
+Status PeerMessages::On(const PartProgress& progress, JobPeer* from, Effects* effects) {
+  reassignment_.On(progress, *from, effects);
   return OkStatus();
 }
 
-Status PeerMessages::On(const ResultsHeld& held, JobPeer* from, Effects* effects) {
-  reassignment_.On(held, *from, effects);
+Status PeerMessages::On(const ResultProgress& progress, JobPeer* from, Effects* effects) {
+  reassignment_.On(progress, *from, effects);
   return OkStatus();
 }
 

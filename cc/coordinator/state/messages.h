@@ -46,9 +46,9 @@ class PeerMessages {
   Status On(const Goodbye& goodbye, JobPeer* from, Effects* effects);
   Status On(const PeerLost& lost, JobPeer* from, Effects* effects);
   Status On(const LinkReport& report, JobPeer* from, Effects* effects);
-  Status On(const RoundsHeld& held, JobPeer* from, Effects* effects);
-  Status On(const PartsHeld& held, JobPeer* from, Effects* effects);
-  Status On(const ResultsHeld& held, JobPeer* from, Effects* effects);
+  Status On(const RoundProgress& progress, JobPeer* from, Effects* effects);
+  Status On(const PartProgress& progress, JobPeer* from, Effects* effects);
+  Status On(const ResultProgress& progress, JobPeer* from, Effects* effects);
   Status On(const Joined& joined, JobPeer* from, Effects* effects);
   Status On(Relay& relay, JobPeer* from, Effects* effects);
   Status On(const StallQuery& query, JobPeer* from, Effects* effects);

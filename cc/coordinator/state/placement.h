@@ -30,8 +30,8 @@ std::vector<double> ServerShares(const std::vector<std::string>& worker_hosts,
                                  const std::vector<std::string>& server_hosts);
 
 // The longest part, for a job that exchanges `model_bytes` a step. While the first parts of a step
-// are on their way to the servers no results can be, and while the results of the last parts are
-// on their way back nothing else is: at either end the parts of all worker hosts share a server's
+// are in flight to the servers no results can be, and while the results of the last parts are
+// in flight back nothing else is: at either end the parts of all worker hosts share a server's
 // link. Parts of 1/128 of what a host's link carries for a server keep both together below 2 % of a
 // step, and balance the servers' loads to about 1 %. Longer parts than 512 KB gain nothing, and the
 // order among servers becomes coarser (see worker/part_queue.h). On one host, where no link is

@@ -43,14 +43,16 @@ void Reassignment::Lose(JobPeer* server, const std::string& what, CoordinatorEff
   MoveIfReady(effects);
 }
 
-void Reassignment::On(const PartsHeld& held, const JobPeer& from, CoordinatorEffects* effects) {
-  failover_.OnHeld(from.rank, held);
+void Reassignment::On(const PartProgress& progress, const JobPeer& from,
+                      CoordinatorEffects* effects) {
+  failover_.OnPartProgress(from.rank, progress);
   MoveIfReady(effects);
 }
 
-void Reassignment::On(const ResultsHeld& held, const JobPeer& from, CoordinatorEffects* effects) {
-  const ResultsHeld all_have{failover_.OnResults(
-      from.rank, held, [this](uint64_t key) { return table_.NumMembers(key); })};
+void Reassignment::On(const ResultProgress& progress, const JobPeer& from,
+                      CoordinatorEffects* effects) {
+  const ResultProgress all_have{failover_.OnResults(
+      from.rank, progress, [this](uint64_t key) { return table_.NumMembers(key); })};
   if (!all_have.tensors.empty()) peers_.SendToAll(all_have, effects);
 }
 
@@ -61,7 +63,7 @@ void Reassignment::OnDeparted(const JobPeer& worker, CoordinatorEffects* effects
 
 // The workers have said where they are: finds new owners, and tells the servers first.
 void Reassignment::MoveIfReady(CoordinatorEffects* effects) {
-  if (!failover_.all_hold()) return;
+  if (!failover_.all_paused()) return;
   PartsMoved moved;
   moved.update_id = updates_.TakeId();
   moved.version = failover_.version();

@@ -1,7 +1,7 @@
 // Reassignment: parts get other owners, because a server is lost while others remain
 // (coordinator/state/failover.h):
 //
-//   ServerLost -> workers -> PartsHeld -> PartsMoved -> servers -> TableAck -> PartsMoved ->
+//   ServerLost -> workers -> PartProgress -> PartsMoved -> servers -> TableAck -> PartsMoved ->
 //   workers
 //
 // Between the first and the last of these nobody is told where tensors are. Another server that is
@@ -10,7 +10,7 @@
 // A server that is started again gets parts of the others in the same way. The parts that are to
 // move are named first, and are to the workers as those of a lost server from then on:
 //
-//   Readmit -> it connects -> ServerRejoined -> workers -> PartsHeld -> ... as above
+//   Readmit -> it connects -> ServerRejoined -> workers -> PartProgress -> ... as above
 //
 // It waits for the end of a failover that others cause. If it is lost meanwhile, its parts are
 // those of a lost server.
@@ -57,8 +57,8 @@ class Reassignment {
   bool CanLose(const JobPeer& server);
   void Lose(JobPeer* server, const std::string& what, CoordinatorEffects* effects);
 
-  void On(const PartsHeld& held, const JobPeer& from, CoordinatorEffects* effects);
-  void On(const ResultsHeld& held, const JobPeer& from, CoordinatorEffects* effects);
+  void On(const PartProgress& progress, const JobPeer& from, CoordinatorEffects* effects);
+  void On(const ResultProgress& progress, const JobPeer& from, CoordinatorEffects* effects);
   void OnDeparted(const JobPeer& worker, CoordinatorEffects* effects);
   // All servers have taken in more.
   void EndIfReady(CoordinatorEffects* effects);

@@ -11,8 +11,8 @@ void Retuning::On(const LinkReport& report, const JobPeer& from, CoordinatorEffe
   if (const auto sizes = tuning_.OnReport(from.rank, report)) Begin(*sizes, effects);
 }
 
-void Retuning::On(const RoundsHeld& held, const JobPeer& from, CoordinatorEffects* effects) {
-  tuning_.OnHeld(from.rank, held);
+void Retuning::On(const RoundProgress& progress, const JobPeer& from, CoordinatorEffects* effects) {
+  tuning_.OnRoundProgress(from.rank, progress);
   SendIfReady(effects);
 }
 
@@ -63,7 +63,7 @@ void Retuning::Begin(const TunedSizes& sizes, CoordinatorEffects* effects) {
 }
 
 void Retuning::SendIfReady(CoordinatorEffects* effects) {
-  if (!retune_.has_value() || !tuning_.all_hold() ||
+  if (!retune_.has_value() || !tuning_.all_paused() ||
       updates_.acknowledged_by_all() < needed_update_ || failover_.is_running())
     return;
   for (NewCut& cut : retune_->cuts) {

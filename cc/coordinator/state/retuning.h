@@ -24,12 +24,12 @@ class Retuning {
  public:
   enum class State {
     kMeasuring,
-    kHolding,  // until all workers hold their rounds and all servers have the new cuts
+    kPausing,  // until all workers hold their rounds and all servers have the new cuts
     kTuned,    // or fixed by the options, from the beginning
   };
 
   // "sizes": the last LinkReport is in, and no tensor is cut anew; "cuts": some are. "all
-  // hold": the last RoundsHeld is in, and the last TableAck. docs/states.md draws this.
+  // hold": the last RoundProgress is in, and the last TableAck. docs/states.md draws this.
   struct Transition {
     State from;
     const char* event;
@@ -37,8 +37,8 @@ class Retuning {
   };
   static constexpr Transition kTransitions[] = {
       {State::kMeasuring, "sizes", State::kTuned},
-      {State::kMeasuring, "cuts", State::kHolding},
-      {State::kHolding, "all hold", State::kTuned},
+      {State::kMeasuring, "cuts", State::kPausing},
+      {State::kPausing, "all paused", State::kTuned},
   };
 
   // All of them outlive it.
@@ -52,12 +52,12 @@ class Retuning {
         tuning_(job) {}
 
   State state() const {
-    if (retune_.has_value()) return State::kHolding;
+    if (retune_.has_value()) return State::kPausing;
     return tuning_.is_decided() ? State::kTuned : State::kMeasuring;
   }
 
   void On(const LinkReport& report, const JobPeer& from, CoordinatorEffects* effects);
-  void On(const RoundsHeld& held, const JobPeer& from, CoordinatorEffects* effects);
+  void On(const RoundProgress& progress, const JobPeer& from, CoordinatorEffects* effects);
   void OnDeparted(const JobPeer& worker, CoordinatorEffects* effects);
   // All servers have taken in more, or a failover has ended.
   void SendIfReady(CoordinatorEffects* effects);
@@ -75,7 +75,7 @@ class Retuning {
   TensorTable& table_;
   Declarations& declarations_;
   Tuning tuning_;
-  std::optional<Retune> retune_;  // kHolding
+  std::optional<Retune> retune_;  // kPausing
   uint64_t needed_update_ = 0;    // what the servers must have taken in
   uint64_t unsent_bytes_ = 0;
 };

@@ -34,11 +34,11 @@ inline constexpr MessageRule kMessageRule<PeerLost> = {Senders::kWorkers, "repor
 template <>
 inline constexpr MessageRule kMessageRule<LinkReport> = {Senders::kWorkers, "report a bandwidth"};
 template <>
-inline constexpr MessageRule kMessageRule<RoundsHeld> = {Senders::kWorkers, "hold rounds"};
+inline constexpr MessageRule kMessageRule<RoundProgress> = {Senders::kWorkers, "hold rounds"};
 template <>
-inline constexpr MessageRule kMessageRule<PartsHeld> = {Senders::kWorkers, "report parts"};
+inline constexpr MessageRule kMessageRule<PartProgress> = {Senders::kWorkers, "report parts"};
 template <>
-inline constexpr MessageRule kMessageRule<ResultsHeld> = {Senders::kWorkers, "report results"};
+inline constexpr MessageRule kMessageRule<ResultProgress> = {Senders::kWorkers, "report results"};
 template <>
 inline constexpr MessageRule kMessageRule<Joined> = {Senders::kWorkers, "join"};
 template <>

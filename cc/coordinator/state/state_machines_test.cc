@@ -59,7 +59,7 @@ TEST(CoordinatorMachinesTest, Failover) {
         job.OpenAll();
         const auto hold = [&] {
           for (int32_t rank : {0, 1})
-            job.Say(job.worker(rank), PartsHeld{job.state.failover.version(), {}});
+            job.Say(job.worker(rank), PartProgress{job.state.failover.version(), {}});
         };
         const auto acknowledge = [&] {
           for (int32_t rank : {1, 2, 3}) {
@@ -80,7 +80,7 @@ TEST(CoordinatorMachinesTest, Failover) {
           EXPECT_TRUE(job.Readmit(0).ok());
           job.Open(job.server(0));
         }
-        if (event == "PartsHeld") hold();
+        if (event == "PartProgress") hold();
         if (event == "TableAck") acknowledge();
         EXPECT_EQ(job.state.failover.state(), StateAfter(Failover::kTransitions, from, event))
             << event << " in state " << static_cast<int>(from);
@@ -90,7 +90,7 @@ TEST(CoordinatorMachinesTest, Failover) {
 TEST(CoordinatorMachinesTest, Retuning) {
   using State = Retuning::State;
   ForEachEvent(
-      Retuning::kTransitions, {State::kMeasuring, State::kHolding, State::kTuned},
+      Retuning::kTransitions, {State::kMeasuring, State::kPausing, State::kTuned},
       [](State from, const std::string& event) {
         JobDescription description = CoordinatorUnderTest::Job();
         description.options.flow.part_bytes = description.options.flow.credit_bytes = 0;
@@ -103,16 +103,16 @@ TEST(CoordinatorMachinesTest, Retuning) {
           job.Say(job.worker(0), CoordinatorUnderTest::Declaration("a", 10000000));
         };
         const auto hold = [&] {
-          for (int32_t rank : {0, 1}) job.Say(job.worker(rank), RoundsHeld{});
+          for (int32_t rank : {0, 1}) job.Say(job.worker(rank), RoundProgress{});
           for (int32_t rank : {0, 1})
             job.Say(job.server(rank), TableAck{job.state.updates.next_id() - 1});
         };
-        if (from == State::kHolding) declare();
+        if (from == State::kPausing) declare();
         if (from != State::kMeasuring) report();
         ASSERT_EQ(job.state.retuning.state(), from);
         if (event == "cuts" && from == State::kMeasuring) declare();
         if (event == "cuts" || event == "sizes") report();
-        if (event == "all hold") hold();
+        if (event == "all paused") hold();
         EXPECT_EQ(job.state.retuning.state(), StateAfter(Retuning::kTransitions, from, event))
             << event << " in state " << static_cast<int>(from);
       });

@@ -39,7 +39,7 @@ class TensorTable {
 
   // No part shall be longer than `part_bytes` from now on; 0: than before. `compresses`: tensors
   // with kAutoCodec have kAutoInt8Codec from now on. What is in the table stays, because rounds may
-  // be under way; tensors for which that changes anything get a new variant, returned here, for the
+  // be in flight; tensors for which that changes anything get a new variant, returned here, for the
   // rounds after those.
   std::vector<TableEntry> CutAgain(uint64_t part_bytes, bool compresses, uint64_t update_id);
 

@@ -9,7 +9,7 @@ namespace {
 constexpr double kSecondsOnTheWay = 0.020;
 constexpr uint64_t kLeastCredit = uint64_t{256} << 10;
 constexpr uint64_t kMostCredit = uint64_t{16} << 20;
-// Enough of them for all servers to have one on the way, and another: while one waits for a busy
+// Enough of them for all servers to have one in flight, and another: while one waits for a busy
 // server, the others idle. Where there are few servers, on slow links, rather fewer parts than very
 // short ones.
 constexpr uint64_t kPartsOfTheCredit = 16;
@@ -59,7 +59,7 @@ Tuning::Tuning(const JobDescription& job)
     : options_(job.options), num_servers_(job.num_servers()), decided_(!job.TunesItself()) {
   for (int32_t rank = 0; rank < job.num_workers(); ++rank) {
     unreported_.insert(rank);
-    unheld_.insert(rank);
+    unpaused_.insert(rank);
   }
 }
 
@@ -91,9 +91,9 @@ std::string Tuning::Links() const {
          megabytes(fastest_rate_);
 }
 
-void Tuning::OnHeld(int32_t rank, const RoundsHeld& held) {
-  if (unheld_.erase(rank) == 0) return;
-  for (const RoundsHeld::Tensor& tensor : held.tensors) {
+void Tuning::OnRoundProgress(int32_t rank, const RoundProgress& progress) {
+  if (unpaused_.erase(rank) == 0) return;
+  for (const RoundProgress::Tensor& tensor : progress.tensors) {
     uint64_t& next = next_rounds_[tensor.key];
     next = std::max(next, tensor.next_round);
   }
@@ -102,7 +102,7 @@ void Tuning::OnHeld(int32_t rank, const RoundsHeld& held) {
 void Tuning::OnDeparted(int32_t rank) {
   reports_.erase(rank);
   unreported_.erase(rank);
-  unheld_.erase(rank);
+  unpaused_.erase(rank);
 }
 
 uint64_t Tuning::FirstRoundOfAll(uint64_t key) const {

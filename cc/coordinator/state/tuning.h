@@ -1,7 +1,7 @@
-// Tuning: how much the workers keep on the way and how long parts are, by what the links carry.
+// Tuning: how much the workers keep in flight and how long parts are, by what the links carry.
 // Measured in the first steps, decided once for the job (protocol rule 6).
 //
-// What is on the way can no longer be overtaken by something more urgent, and lets workers get
+// What is in flight can no longer be overtaken by something more urgent, and lets workers get
 // apart in what they have sent, so that sums wait; too little, and the links idle while
 // acknowledgements travel. Both are times, so that the credit in bytes follows from the link.
 #ifndef TF_BYTEPS_CC_COORDINATOR_STATE_TUNING_H_
@@ -51,7 +51,7 @@ class Tuning {
   // The sizes for the job, when the last of the workers has reported.
   std::optional<TunedSizes> OnReport(int32_t rank, const LinkReport& report);
 
-  void OnHeld(int32_t rank, const RoundsHeld& held);
+  void OnRoundProgress(int32_t rank, const RoundProgress& progress);
 
   // A worker that has left or is lost is not waited for.
   void OnDeparted(int32_t rank);
@@ -60,7 +60,7 @@ class Tuning {
   std::string Links() const;
   bool LinksDiffer() const { return fastest_rate_ / 4 > slowest_rate_; }
 
-  bool all_hold() const { return unheld_.empty(); }
+  bool all_paused() const { return unpaused_.empty(); }
   bool is_decided() const { return decided_; }
 
   // The first round of a tensor that none of those who hold has begun.
@@ -76,7 +76,7 @@ class Tuning {
   int32_t slowest_ = -1;
   std::map<int32_t, LinkReport> reports_;               // by rank, of those who are here
   std::set<int32_t> unreported_;                        // who is here and has not said
-  std::set<int32_t> unheld_;                            // the same, of RoundsHeld
+  std::set<int32_t> unpaused_;                            // the same, of RoundProgress
   std::unordered_map<uint64_t, uint64_t> next_rounds_;  // by key
 };
 

@@ -106,10 +106,10 @@ TEST(TuningTest, NotOnOneHost) {
 
 TEST(TuningTest, ARoundThatSomebodyHasBegunKeepsItsCut) {
   Tuning tuning(TwoWorkersOnTwoHosts());
-  tuning.OnHeld(0, {{{17, 4}, {18, 9}}});
-  EXPECT_FALSE(tuning.all_hold());
-  tuning.OnHeld(1, {{{17, 5}}});
-  EXPECT_TRUE(tuning.all_hold());
+  tuning.OnRoundProgress(0, {{{17, 4}, {18, 9}}});
+  EXPECT_FALSE(tuning.all_paused());
+  tuning.OnRoundProgress(1, {{{17, 5}}});
+  EXPECT_TRUE(tuning.all_paused());
   EXPECT_EQ(tuning.FirstRoundOfAll(17), 5u);
   EXPECT_EQ(tuning.FirstRoundOfAll(18), 9u);
   EXPECT_EQ(tuning.FirstRoundOfAll(19), 0u);
@@ -117,9 +117,9 @@ TEST(TuningTest, ARoundThatSomebodyHasBegunKeepsItsCut) {
 
 TEST(TuningTest, DoesNotWaitForWhoHasGone) {
   Tuning tuning(TwoWorkersOnTwoHosts());
-  tuning.OnHeld(0, {});
+  tuning.OnRoundProgress(0, {});
   tuning.OnDeparted(1);
-  EXPECT_TRUE(tuning.all_hold());
+  EXPECT_TRUE(tuning.all_paused());
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ class RoundsState {
   // Whether the result that arrives is needed. An error as in ServedPart::BeginResult.
   Status CheckResult(const Push& push, bool* is_needed) const;
   void EndResult(const Push& push, AggregationResult result, std::vector<Reply>* replies);
-  void OnResultsHeld(uint64_t next_round);
+  void OnResultProgress(uint64_t next_round);
   void OnLost(const Event& event, std::vector<Reply>* replies);
   void OnDeparted(const std::vector<DepartedWorker>& departed, const Event& event,
                   std::vector<Reply>* replies);

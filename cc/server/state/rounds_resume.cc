@@ -54,7 +54,7 @@ Status RoundsState::Resume(const std::shared_ptr<WorkerConnection>& from, int32_
   return OkStatus();
 }
 
-void RoundsState::OnResultsHeld(uint64_t next_round) {
+void RoundsState::OnResultProgress(uint64_t next_round) {
   if (HasContributions() || round_ > next_round || !history_.empty()) return;
   ended_.reset();
   kept_.clear();

@@ -274,11 +274,11 @@ TEST(RoundsStateTest, MemoryIsGivenBackOnlyBetweenRounds) {
   RoundsUnderTest part;
   for (int32_t worker : {0, 1, 2}) part.Contribute(worker, 0);
   part.Contribute(0, 1);
-  part.state.OnResultsHeld(1);
+  part.state.OnResultProgress(1);
   EXPECT_FALSE(part.sum.is_released);
   part.Contribute(1, 1);
   part.Contribute(2, 1);
-  part.state.OnResultsHeld(2);
+  part.state.OnResultProgress(2);
   EXPECT_TRUE(part.sum.is_released);
 }
 

@@ -262,7 +262,7 @@ class SimulatedConnection final : public Connection,
     schedule_.After(static_cast<int64_t>(schedule_.Draw(100000)), number_, tell);
   }
 
-  // What was on the way arrives first, or does not.
+  // What was in flight arrives first, or does not.
   void EndOther(const std::string& why) {
     const std::shared_ptr<SimulatedConnection> other = other_.lock();
     if (other == nullptr || other->is_closed_) return;

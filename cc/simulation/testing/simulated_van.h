@@ -54,7 +54,7 @@ class SimulatedVan final : public Van {
       } else if (network_.FrozenUntil(process_, found->second.van->process_) <=
                      schedule_.NowNanos() &&
                  !network_.IsSilent(found->second.van->process_)) {
-        status = ShakeHands(found->second, hello, peer, handler, connection);
+        status = Handshake(found->second, hello, peer, handler, connection);
       }
       const bool may_come = status.code() == StatusCode::kUnavailable ||
                             status.code() == StatusCode::kDeadlineExceeded;
@@ -97,9 +97,9 @@ class SimulatedVan final : public Van {
  private:
   friend class SimulatedNetwork;
 
-  Status ShakeHands(const SimulatedNetwork::Listener& listener, const Hello& hello,
-                    const Hello& peer, ConnectionHandler* handler,
-                    std::shared_ptr<Connection>* connection) {
+  Status Handshake(const SimulatedNetwork::Listener& listener, const Hello& hello,
+                   const Hello& peer, ConnectionHandler* handler,
+                   std::shared_ptr<Connection>* connection) {
     Hello said = hello;
     said.to_role = peer.role;
     said.to_rank = peer.rank;

@@ -91,7 +91,7 @@ TEST_F(ExchangesTest, NothingIsPlacedWhileNewCutsAreToCome) {
   Finish(first, OkStatus());
   const Effects held = worker_.Do([&](Effects* at) { worker_.state.placement.OnPauseRounds(at); });
   ASSERT_EQ(held.messages.size(), 1u);
-  EXPECT_EQ(std::get<RoundsHeld>(held.messages[0]).tensors[0].next_round, 1u);
+  EXPECT_EQ(std::get<RoundProgress>(held.messages[0]).tensors[0].next_round, 1u);
   const auto second = worker_.NewExchange(StateUnderTest::Tensor("a"));
   EXPECT_TRUE(worker_.Begin(second).frames.empty());
   EXPECT_EQ(second->entry, nullptr);

@@ -25,7 +25,7 @@ class WorkerFailover {
   };
 
   // "drained": the last connection to a lost server has closed, and the last reply about a part
-  // that moves is in. Then PartsHeld is due. docs/states.md draws this.
+  // that moves is in. Then PartProgress is due. docs/states.md draws this.
   struct Transition {
     State from;
     const char* event;
@@ -53,7 +53,7 @@ class WorkerFailover {
 
   // Whether somebody has to be told once nothing arrives any more.
   bool is_draining() const { return state_ == State::kDraining; }
-  // Nothing arrives any more. Returns the version of the PartsHeld that is due; none, if this
+  // Nothing arrives any more. Returns the version of the PartProgress that is due; none, if this
   // worker is not draining.
   std::optional<uint32_t> EndDraining();
 

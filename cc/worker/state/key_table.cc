@@ -144,13 +144,13 @@ void KeyTable::PlaceAlone(Variant* variant) {
   variant->entry = std::make_shared<const TableEntry>(std::move(entry));
 }
 
-RoundsHeld KeyTable::NextRoundsToPlace() const {
-  RoundsHeld held;
+RoundProgress KeyTable::NextRoundsToPlace() const {
+  RoundProgress progress;
   for (const auto& [id, key] : placed_) {
     const bool waits = key->live != nullptr && key->live->entry == nullptr;
-    held.tensors.push_back({id, waits ? key->live->round : key->next_round});
+    progress.tensors.push_back({id, waits ? key->live->round : key->next_round});
   }
-  return held;
+  return progress;
 }
 
 Status KeyTable::CutAgain(NewCut cut) {
@@ -201,9 +201,9 @@ ResumeQuery KeyTable::UnansweredOn(int32_t server, uint32_t path) const {
   return query;
 }
 
-std::vector<PartsHeld::Part> KeyTable::HeldParts(
+std::vector<PartProgress::Part> KeyTable::ProgressOfParts(
     const std::function<bool(int32_t server, const PartId& part)>& leaves) const {
-  std::vector<PartsHeld::Part> held;
+  std::vector<PartProgress::Part> progress;
   for (const auto& [id, key] : placed_) {
     std::set<uint32_t> parts;
     const auto add = [&, id = id](uint32_t variant, const std::vector<PartPlacement>& places) {
@@ -218,9 +218,9 @@ std::vector<PartsHeld::Part> KeyTable::HeldParts(
     }
     if (key->live != nullptr && key->live->entry != nullptr)
       add(key->live->entry->variant, key->live->places);
-    for (const uint32_t part : parts) held.push_back(HeldPart(id, *key, part));
+    for (const uint32_t part : parts) progress.push_back(ProgressOf(id, *key, part));
   }
-  return held;
+  return progress;
 }
 
 // Whether another worker may lack the result of `earlier`, too, and that is here.
@@ -229,7 +229,7 @@ static bool IsRoundBefore(const Exchange* earlier, const Exchange& exchange, uin
          earlier->round + 1 == exchange.round;
 }
 
-PartsHeld::Part KeyTable::HeldPart(uint64_t id, const Key& key, uint32_t part) const {
+PartProgress::Part KeyTable::ProgressOf(uint64_t id, const Key& key, uint32_t part) const {
   const Exchange* live = key.live.get();
   if (live != nullptr && live->entry != nullptr && part < live->part_done.size() &&
       live->part_done[part]) {
@@ -248,17 +248,17 @@ PartsHeld::Part KeyTable::HeldPart(uint64_t id, const Key& key, uint32_t part) c
   return {id, part, key.rounds_with_result, false};
 }
 
-ResultsHeld KeyTable::NewIdleResults(int64_t now_ns) {
-  ResultsHeld held;
+ResultProgress KeyTable::NewIdleResults(int64_t now_ns) {
+  ResultProgress progress;
   for (const auto& [id, key] : placed_) {
     // The last answer of a store is kept: the server may yet be lost.
     const bool has_result =
         key->live == nullptr && key->ended_ns > 0 && !key->has_failed && !key->IsStore();
     if (!has_result || key->is_reported || now_ns - key->ended_ns < kIdleNanos) continue;
     key->is_reported = true;
-    held.tensors.push_back({id, key->next_round});
+    progress.tensors.push_back({id, key->next_round});
   }
-  return held;
+  return progress;
 }
 
 }  // namespace byteps

@@ -132,7 +132,7 @@ class KeyTable {
   // ---- new cuts and owners
 
   // The round from which on each tensor can be cut again.
-  RoundsHeld NextRoundsToPlace() const;
+  RoundProgress NextRoundsToPlace() const;
   Status CutAgain(NewCut cut);
   // Parts have other owners. Sets the exchange in flight of which that is true; null if there is
   // none.
@@ -143,13 +143,13 @@ class KeyTable {
   // Pushes over this path that have no answer.
   ResumeQuery UnansweredOn(int32_t server, uint32_t path) const;
   // How far this worker is with the parts that leave their servers.
-  std::vector<PartsHeld::Part> HeldParts(
+  std::vector<PartProgress::Part> ProgressOfParts(
       const std::function<bool(int32_t server, const PartId& part)>& leaves) const;
   // Tensors that have not been used for some time, and whose last result is here: each once.
-  ResultsHeld NewIdleResults(int64_t now_ns);
+  ResultProgress NewIdleResults(int64_t now_ns);
 
  private:
-  PartsHeld::Part HeldPart(uint64_t id, const Key& key, uint32_t part) const;
+  PartProgress::Part ProgressOf(uint64_t id, const Key& key, uint32_t part) const;
 
   const JobDescription& job_;
   ByName by_name_;

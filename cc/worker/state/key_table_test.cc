@@ -131,7 +131,7 @@ TEST_F(KeyTableTest, TellsOfAnIdleResultOnce) {
   key.next_round = 1;
   key.ended_ns = 1;
   EXPECT_TRUE(keys_.NewIdleResults(/*now_ns=*/1'000'000'000).tensors.empty());
-  const ResultsHeld held = keys_.NewIdleResults(/*now_ns=*/6'000'000'000);
+  const ResultProgress held = keys_.NewIdleResults(/*now_ns=*/6'000'000'000);
   ASSERT_EQ(held.tensors.size(), 1u);
   EXPECT_EQ(held.tensors[0].next_round, 1u);
   EXPECT_TRUE(keys_.NewIdleResults(/*now_ns=*/7'000'000'000).tensors.empty());

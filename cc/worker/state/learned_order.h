@@ -49,7 +49,7 @@ class LearnedOrder {
   void NoteStep(uint64_t late_bytes);
 
   // How much of the credit steps that overlap the next may use. What a step makes last, the next
-  // one needs first, and it cannot overtake what is on the way: that is to be no more than an
+  // one needs first, and it cannot overtake what is in flight: that is to be no more than an
   // eighth of a step's bytes. But it may be a quarter of the credit, or the links would idle.
   uint64_t CreditOfOverlap(uint64_t credit) const;
 

@@ -1,5 +1,5 @@
 // PartQueue: what waits to be pushed, in the order of priority, and the credit that limits how much
-// is on the way (ByteScheduler, SOSP'19, section 4; protocol rule 9).
+// is in flight (ByteScheduler, SOSP'19, section 4; protocol rule 9).
 //
 // One queue for all servers: parts leave in one order, so that each server gets its share of every
 // stretch of the gradients. With a queue for each server a worker's link is shared evenly by all of
@@ -30,7 +30,7 @@ struct PartTask {
 // Not thread-safe.
 class PartQueue {
  public:
-  // Of the credit the servers may keep back `kept_back_bytes`: with no more than that on the way,
+  // Of the credit the servers may keep back `kept_back_bytes`: with no more than that in flight,
   // nothing may be.
   explicit PartQueue(uint64_t credit_bytes, uint64_t kept_back_bytes = 0)
       : kept_back_bytes_(kept_back_bytes), credit_bytes_(credit_bytes) {}
@@ -47,7 +47,7 @@ class PartQueue {
   void Rearrange(const std::function<int32_t(const PartTask&)>& priority_of);
 
   // Takes the first task if the credit admits it. A part that is larger than the whole credit, as
-  // of a gather, waits until nothing is on the way, and then counts as half of the credit: what
+  // of a gather, waits until nothing is in flight, and then counts as half of the credit: what
   // comes later and is more urgent overtakes it in the Van, which sends it in pieces. Nothing
   // behind the first task overtakes it here, however small.
   bool Pop(PartTask* task);
@@ -94,7 +94,7 @@ class PartQueue {
   void Insert(const Order& order, PartTask task);
   Waiting::iterator Erase(Waiting::iterator task);
 
-  // What may be on the way.
+  // What may be in flight.
   uint64_t Admitted() const;
   // No more than the credit's bytes are before it.
   bool LeavesSoon(const Order& order) const;

@@ -113,7 +113,7 @@ TEST(PartQueueTest, WhatTheServersKeepBackDoesNotHoldALargePart) {
   EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{0}));
   queue.Push(Task(1, 100));
   queue.ReturnCredit(3);
-  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{})) << "a part is on the way";
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{})) << "a part is in flight";
   queue.ReturnCredit(1);
   EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{1}));
 }

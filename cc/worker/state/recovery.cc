@@ -69,12 +69,12 @@ void Recovery::OnDrained(Effects* effects) {
       if (path.connection != nullptr && (link.is_lost || receives)) return;
     }
   }
-  PartsHeld held;
-  held.version = *failover_->EndDraining();
-  held.parts = keys_->HeldParts([this](int32_t server, const PartId& part) {
+  PartProgress progress;
+  progress.version = *failover_->EndDraining();
+  progress.parts = keys_->ProgressOfParts([this](int32_t server, const PartId& part) {
     return (*servers_)[server].is_lost || failover_->IsMoving(part);
   });
-  effects->messages.push_back(std::move(held));
+  effects->messages.push_back(std::move(progress));
 }
 
 Status Recovery::OnPartsMoved(const PartsMoved& moved, Effects* effects) {
@@ -171,12 +171,12 @@ void Recovery::MoveWithdrawals(Effects* effects) {
 }
 
 void Recovery::ReportResults(Effects* effects) {
-  ResultsHeld held = keys_->NewIdleResults(effects->now.ns);
-  if (!held.tensors.empty()) effects->messages.push_back(std::move(held));
+  ResultProgress progress = keys_->NewIdleResults(effects->now.ns);
+  if (!progress.tensors.empty()) effects->messages.push_back(std::move(progress));
 }
 
-void Recovery::OnResultsHeld(const ResultsHeld& all_have, Effects* effects) {
-  for (const RoundsHeld::Tensor& tensor : all_have.tensors) {
+void Recovery::OnResultProgress(const ResultProgress& all_have, Effects* effects) {
+  for (const RoundProgress::Tensor& tensor : all_have.tensors) {
     KeyTable::Key* const key = keys_->FindPlaced(tensor.key);
     if (key == nullptr) continue;
     for (std::shared_ptr<Exchange>* kept : {&key->last, &key->earlier}) {

@@ -2,7 +2,7 @@
 // 15). How far this worker is with it is WorkerFailover's state.
 //
 // Nothing more is sent to a lost server, and what its connections were receiving has ended before
-// this worker says how far it is (PartsHeld). From then on only the new owner of a part, which
+// this worker says how far it is (PartProgress). From then on only the new owner of a part, which
 // PartsMoved names, can bring its results. What the lost server has not answered is pushed there,
 // from the worker's own memory: input and output of an exchange are never the same. The last result
 // of each name, and the last two of a quorum, are kept, too, until all workers are known to have
@@ -10,7 +10,7 @@
 //
 // When a server is started again, parts of servers that live move to it in the same way
 // (ServerRejoined). Their connections stay: what comes over them of such a part is dropped from
-// then on, but for a reply that is arriving, which PartsHeld waits for.
+// then on, but for a reply that is arriving, which PartProgress waits for.
 #ifndef TF_BYTEPS_CC_WORKER_STATE_RECOVERY_H_
 #define TF_BYTEPS_CC_WORKER_STATE_RECOVERY_H_
 
@@ -51,7 +51,7 @@ class Recovery {
   Status OnServerRejoined(const ServerRejoined& back, Effects* effects);
   Status OnPartsMoved(const PartsMoved& moved, Effects* effects);
   // All workers have these results.
-  void OnResultsHeld(const ResultsHeld& all_have, Effects* effects);
+  void OnResultProgress(const ResultProgress& all_have, Effects* effects);
 
   // ---- what servers say
 

@@ -49,7 +49,7 @@ TEST_F(RecoveryTest, SaysHowFarItIsOnceTheConnectionsHaveClosed) {
   EXPECT_TRUE(lost.messages.empty());
   const Effects closed = worker_.Break(0);
   ASSERT_EQ(closed.messages.size(), 1u);
-  const auto& held = std::get<PartsHeld>(closed.messages[0]);
+  const auto& held = std::get<PartProgress>(closed.messages[0]);
   EXPECT_EQ(held.version, 1u);
   ASSERT_EQ(held.parts.size(), 1u);
   EXPECT_EQ(held.parts[0].part, 0u);
@@ -63,14 +63,14 @@ TEST_F(RecoveryTest, ARoundThatWasGivenUpHidesNoneBeforeIt) {
   worker_.Receive(0, StateUnderTest::Reply(*first, 0));
   worker_.Receive(1, StateUnderTest::Reply(*first, 1));
   worker_.Do([&](Effects* at) {
-    worker_.state.recovery.OnResultsHeld({{{first->entry->key, 1}}}, at);
+    worker_.state.recovery.OnResultProgress({{{first->entry->key, 1}}}, at);
     worker_.state.exchanges.GiveUpRounds({"a"}, "the program leaves", at);
   });
   const auto live = worker_.Placed("a");
   ASSERT_EQ(live->round, 2u);
   Lose(0, 1);
   const Effects closed = worker_.Break(0);
-  const auto& held = std::get<PartsHeld>(closed.messages.at(0));
+  const auto& held = std::get<PartProgress>(closed.messages.at(0));
   ASSERT_EQ(held.parts.size(), 1u);
   EXPECT_EQ(held.parts[0].next_round, 1u);
 }
@@ -107,7 +107,7 @@ TEST_F(RecoveryTest, AResultThatOthersLackIsSentToTheNewOwner) {
   // Until all have it.
   EXPECT_NE(worker_.state.keys.Find("a")->last, nullptr);
   const Effects held =
-      worker_.Do([&](Effects* at) { worker_.state.recovery.OnResultsHeld({{{key, 1}}}, at); });
+      worker_.Do([&](Effects* at) { worker_.state.recovery.OnResultProgress({{{key, 1}}}, at); });
   EXPECT_EQ(held.dropped.size(), 1u);
   EXPECT_EQ(worker_.state.keys.Find("a")->last, nullptr);
 }
@@ -183,7 +183,7 @@ TEST_F(RecoveryTest, AServerThatIsStartedAgainGetsPartsWhenNothingOfThemArrives)
   });
   EXPECT_TRUE(exchange->part_done[0]);
   ASSERT_EQ(drained.messages.size(), 1u);
-  const auto& held = std::get<PartsHeld>(drained.messages[0]);
+  const auto& held = std::get<PartProgress>(drained.messages[0]);
   ASSERT_EQ(held.parts.size(), 2u);
   EXPECT_EQ(held.parts[0].next_round, 1u);
   EXPECT_EQ(held.parts[1].next_round, 0u);
@@ -201,7 +201,7 @@ TEST_F(RecoveryTest, BeginsAnewWithEachNews) {
   EXPECT_TRUE(worker_.Break(0).messages.empty());
   const Effects drained = worker_.Break(1);
   ASSERT_EQ(drained.messages.size(), 1u);
-  EXPECT_EQ(std::get<PartsHeld>(drained.messages[0]).version, 2u);
+  EXPECT_EQ(std::get<PartProgress>(drained.messages[0]).version, 2u);
 }
 
 TEST_F(RecoveryTest, AfterTheEndNothingIsSaid) {

@@ -111,7 +111,7 @@ TEST_F(WatchTest, ResultsThatNobodyAsksForAreReportedOnce) {
   EXPECT_TRUE(Tick(4).messages.empty());
   const Effects due = Tick(2);
   ASSERT_EQ(due.messages.size(), 1u);
-  EXPECT_EQ(std::get<ResultsHeld>(due.messages[0]).tensors[0].next_round, 1u);
+  EXPECT_EQ(std::get<ResultProgress>(due.messages[0]).tensors[0].next_round, 1u);
   EXPECT_TRUE(Tick(9).messages.empty());
 }
 

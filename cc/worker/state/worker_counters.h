@@ -27,7 +27,7 @@ struct StateCounters {
   uint64_t pushed_parts = 0;
   uint64_t pushed_bytes = 0;        // payload handed to the Van
   uint64_t uncompressed_bytes = 0;  // what that is before compression
-  uint64_t credit_bytes = 0;        // how much may be on the way
+  uint64_t credit_bytes = 0;        // how much may be in flight
   uint64_t unanswered_bytes = 0;    // results to come for what was pushed
   uint64_t received_bytes = 0;      // payload of replies
   uint64_t received_parts = 0;

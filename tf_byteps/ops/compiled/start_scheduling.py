@@ -26,8 +26,8 @@ _PRODUCTS = MATRIX_PRODUCTS | {
     "DepthwiseConv2dNativeBackpropFilter",
 }
 
-# The numbers of gradients that are exchanged together, these gradients, and what is held back until
-# their exchange has started. Gives the same gradients, and what was held.
+# The numbers of gradients that are exchanged together, these gradients, and what passes through
+# once their exchange has started. Gives the same gradients, and what has passed.
 Start = Callable[
     [list[int], list[tf.Tensor], list[tf.Tensor]],
     tuple[list[tf.Tensor], list[tf.Tensor]],
@@ -85,7 +85,7 @@ def started_first(
             # All gradients are clipped by the norm of all, for example.
             return list(gradients)
     results = list(gradients)
-    latest: dict[Any, tf.Tensor] = {}  # what is held, by what it was
+    latest: dict[Any, tf.Tensor] = {}  # what has passed, by what it was
     order = [tf.zeros([1])] if one_after_another else []
     for hold in holds:
         numbers = together[hold.number]

@@ -54,19 +54,21 @@ def place_late(handles: Mapping[str, tf.Tensor], begin: int) -> int:
     operations = graph.get_operations()
     places = {operation: place for place, operation in enumerate(operations)}
     uses = {name: _uses(handle, places, begin) for name, handle in handles.items()}
-    gates = _gates(uses, places, begin)
-    gate_of: dict[tf.Operation, tf.Tensor] = {}
+    predecessors = _predecessors(uses, places, begin)
+    predecessor_of: dict[tf.Operation, tf.Tensor] = {}
     for wait in operations[:begin]:
         name = wait.get_attr("tensor_name").decode() if wait.type == _WAIT else None
         if name in uses and uses[name]:
             first_use = places[uses[name][0]]
-            earlier = bisect.bisect_left(gates, first_use, key=lambda gate: places[gate.op])
+            earlier = bisect.bisect_left(
+                predecessors, first_use, key=lambda predecessor: places[predecessor.op]
+            )
             if earlier:
-                gate_of[wait] = gates[earlier - 1]
-    if not gate_of or _would_be_cyclic(graph, gate_of):
+                predecessor_of[wait] = predecessors[earlier - 1]
+    if not predecessor_of or _would_be_cyclic(graph, predecessor_of):
         return 0
-    _connect(gate_of)
-    return len(gate_of)
+    _connect(predecessor_of)
+    return len(predecessor_of)
 
 
 def _uses(handle: tf.Tensor, places: Mapping[tf.Operation, int], begin: int) -> list[tf.Operation]:
@@ -75,7 +77,7 @@ def _uses(handle: tf.Tensor, places: Mapping[tf.Operation, int], begin: int) -> 
     return sorted(users, key=places.__getitem__)
 
 
-def _gates(
+def _predecessors(
     uses: Mapping[str, list[tf.Operation]], places: Mapping[tf.Operation, int], begin: int
 ) -> list[tf.Tensor]:
     """What large weights are multiplied with, in the order in which it was traced.
@@ -117,10 +119,10 @@ def _unformed(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
-def _would_be_cyclic(graph: tf.Graph, gate_of: Mapping[tf.Operation, tf.Tensor]) -> bool:
+def _would_be_cyclic(graph: tf.Graph, predecessor_of: Mapping[tf.Operation, tf.Tensor]) -> bool:
     before_of = graph_order.comes_after(graph)
-    for wait, gate in gate_of.items():
-        before_of[wait].add(gate.op)
+    for wait, predecessor in predecessor_of.items():
+        before_of[wait].add(predecessor.op)
     _add_order_of_variables(graph, before_of)
     return start_order.is_cyclic(before_of)
 
@@ -147,12 +149,12 @@ def _add_order_of_variables(
                 last_write[variable] = operation
 
 
-def _connect(gate_of: Mapping[tf.Operation, tf.Tensor]) -> None:
+def _connect(predecessor_of: Mapping[tf.Operation, tf.Tensor]) -> None:
     inputs: dict[Any, tf.Tensor] = {}
-    # What is traced around this must not be what the gates wait for.
+    # What is traced around this must not be what the predecessors wait for.
     with tf.control_dependencies(None):
-        for wait, gate in gate_of.items():
-            key = gate.ref()
+        for wait, predecessor in predecessor_of.items():
+            key = predecessor.ref()
             if key not in inputs:
-                inputs[key] = tf.cast(gate, tf.float32)
+                inputs[key] = tf.cast(predecessor, tf.float32)
             wait._update_input(_AFTER, inputs[key])

@@ -52,34 +52,34 @@ class PipelinedNorms:
         return bool(self._places)
 
     def start(
-        self, numbers: list[int], values: list[tf.Tensor], held: list[tf.Tensor]
+        self, numbers: list[int], values: list[tf.Tensor], passed: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Starts gradients or their norms, and gradients whose norms have come: a `Start`."""
         needing = [
             (i, value) for i, value in zip(numbers, values, strict=True) if i in self._places
         ]
         if not needing:
-            return self._start(numbers, values, held)
+            return self._start(numbers, values, passed)
         places = [i for i, _ in needing]
         own = [shared_norms.own(value) for _, value in needing]
-        norms, held = self._start_norms(places, own, held)
+        norms, passed = self._start_norms(places, own, passed)
         self._own.update(zip(places, norms, strict=True))
         self._group.update(zip(numbers, values, strict=True))
         if len(self._places & self._group.keys()) >= self._in_group:
-            held = self._start_group_before(held)
-        return values, held
+            passed = self._start_group_before(passed)
+        return values, passed
 
-    def _start_group_before(self, held: list[tf.Tensor]) -> list[tf.Tensor]:
+    def _start_group_before(self, passed: list[tf.Tensor]) -> list[tf.Tensor]:
         group, self._before, self._group = self._before, self._group, {}
         if not group:
-            return held
+            return passed
         # Compiled after the latest start, which it thus comes after (cc/tf/xla_kernels.cc).
-        with tf.control_dependencies([held[0].op]):
+        with tf.control_dependencies([passed[0].op]):
             self._end_norms_of(group)
         values = [self._in_units(i, value) for i, value in group.items()]
-        same, held = self._start(list(group), values, held)
+        same, passed = self._start(list(group), values, passed)
         self._started.update(zip(group, same, strict=True))
-        return held
+        return passed
 
     def finish(
         self, gradients: Sequence[tf.Tensor]

@@ -242,7 +242,7 @@ class _Program:
         order than the layers.
         """
         equations = list(self._equations)
-        latest: dict[Any, Any] = {}  # what is held, by what it was
+        latest: dict[Any, Any] = {}  # what has passed, by what it was
         new: dict[int, list[Any]] = collections.defaultdict(list)  # by the product they belong to
         for hold in holds:
             places = together[hold.exchange, hold.place]

@@ -96,7 +96,7 @@ class CoordinatorUnderTest {
   void FailOver() {
     CloseForGood(server(0));
     for (JobPeer& peer : state.peers) {
-      if (peer.role == Role::kWorker) Say(&peer, PartsHeld{state.failover.version(), {}});
+      if (peer.role == Role::kWorker) Say(&peer, PartProgress{state.failover.version(), {}});
     }
     Say(server(1), TableAck{state.updates.next_id() - 1});
   }
