@@ -135,8 +135,6 @@ bool ServedTensor::IsFirstPart(uint32_t part) const {
 
 Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts) {
   const TensorDescription& tensor = entry.tensor;
-  if (!Members::Of(tensor.name).Contain(header.worker))
-    return InvalidArgument(", of whose process set it is no member");
   if (tensor.per_host) {
     const int32_t owner = hosts.OwnerOn(hosts.HostOf(header.worker), entry.key, header.part);
     if (owner != header.worker) {

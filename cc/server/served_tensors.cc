@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "cc/base/members.h"
 #include "cc/codec/part_forms.h"
 
 namespace byteps {
@@ -88,6 +89,9 @@ Status ServedTensors::Find(const FrameHeader& header, FoundPart* found) const {
   if (entry == nullptr) {
     return refused(StatusCode::kInvalidArgument,
                    ", unknown variant " + std::to_string(header.variant));
+  }
+  if (!Members::Of(entry->tensor.name).Contain(header.worker)) {
+    return refused(StatusCode::kInvalidArgument, ", of whose process set it is no member");
   }
   const PartPlacement* place = found->tensor->FindPlace(header.variant, header.part);
   found->entry = entry;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cc/base/members.h"
 #include "cc/base/store_rounds.h"
 
 namespace byteps {
@@ -17,12 +18,19 @@ constexpr size_t kMostWithdrawn = 16;
 using Key = KeyTable::Key;
 using Variant = KeyTable::Variant;
 
-Exchanges::Exchanges(const Lifecycle& lifecycle, KeyTable* keys, Transmission* transmission,
-                     Options options)
-    : lifecycle_(lifecycle),
+Exchanges::Exchanges(const JobDescription& job, int32_t rank, const Lifecycle& lifecycle,
+                     KeyTable* keys, Transmission* transmission, Options options)
+    : job_(job),
+      rank_(rank),
+      lifecycle_(lifecycle),
       keys_(keys),
       transmission_(transmission),
       options_(std::move(options)) {}
+
+bool Exchanges::CanBeAwaited(const std::string& name) const {
+  return KeyTable::PlaceholderOf(name).Validate(job_.num_workers()).ok() &&
+         Members::Of(name).Contain(rank_);
+}
 
 Status Exchanges::CheckMayBegin(const Key& key, const TensorDescription& tensor) const {
   const Status refusal = lifecycle_.Refusal();
@@ -196,7 +204,7 @@ void Exchanges::GiveUpRounds(const std::vector<std::string>& names, const std::s
   if (options_.is_alone || !lifecycle_.is_running()) return;
   TellLeft(effects);
   for (const std::string& name : names) {
-    if (!KeyTable::PlaceholderOf(name).Validate(1).ok()) continue;  // nobody can wait for it
+    if (!CanBeAwaited(name)) continue;
     Key& key = keys_->FindOrAdd(name);
     key.has_failed = key.has_failed || key.live == nullptr;
     Withdraw(key, key.next_round++, Cancelled(reason));
@@ -210,6 +218,7 @@ void Exchanges::Leave(const std::vector<std::string>& names, uint64_t trainings,
   if (options_.is_alone || !lifecycle_.is_running()) return;
   training_ = std::max(training_, trainings);
   for (const std::string& name : names) {
+    if (!CanBeAwaited(name)) continue;
     Key& key = keys_->FindOrAdd(name);
     key.next_round = std::max(key.next_round, trainings * kRoundsOfTraining);
     key.training = std::max(key.training, trainings);
@@ -287,6 +296,7 @@ void Exchanges::OnRefused(Key& key, const TensorDescription& refused, const Stat
 
 void Exchanges::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
   for (const auto& [name, round] : rounds) {
+    if (!CanBeAwaited(name)) continue;
     Key& key = keys_->FindOrAdd(name);
     if (key.live != nullptr || key.next_round >= round) continue;
     key.next_round = round;

@@ -41,8 +41,8 @@ class Exchanges {
   };
 
   // All of them outlive it.
-  Exchanges(const Lifecycle& lifecycle, KeyTable* keys, Transmission* transmission,
-            Options options);
+  Exchanges(const JobDescription& job, int32_t rank, const Lifecycle& lifecycle, KeyTable* keys,
+            Transmission* transmission, Options options);
 
   // ---- events
 
@@ -118,6 +118,9 @@ class Exchanges {
   void AddTo(StateCounters* counters, int64_t now_ns) const;
 
  private:
+  // Whether anybody can wait for this worker under a name: not where it is no member, nor where the
+  // name is none.
+  bool CanBeAwaited(const std::string& name) const;
   Status CheckMayBegin(const KeyTable::Key& key, const TensorDescription& tensor) const;
   void Dispatch(const std::shared_ptr<Exchange>& exchange, const KeyTable::Key& key,
                 Effects* effects);
@@ -130,6 +133,8 @@ class Exchanges {
   void CountStart(const Moment& now);
   void CountEnd(bool well, const Moment& now);
 
+  const JobDescription& job_;
+  const int32_t rank_;
   const Lifecycle& lifecycle_;
   KeyTable* const keys_;
   Transmission* const transmission_;

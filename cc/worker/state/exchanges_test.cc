@@ -188,6 +188,30 @@ TEST_F(ExchangesTest, ARoundIsRequestedUntilItBegins) {
   }
 }
 
+// Nobody waits for who is no member of a process set (protocol rule 3).
+TEST_F(ExchangesTest, MembersOfASetGiveUpItsRoundsAndNobodyElse) {
+  Exchanges& exchanges = worker_.state.exchanges;
+  const auto give_up = [&](const std::string& name) {
+    return worker_.Do([&](Effects* effects) { exchanges.GiveUpRounds({name}, "", effects); });
+  };
+  for (const std::string own : {"workers{0-1}/a", "workers{0}/a"}) {
+    EXPECT_EQ(give_up(own).messages.size(), 1u) << own;
+    EXPECT_EQ(exchanges.NextRounds().at(own), 1u);
+    worker_.Answer({KeyTable::PlaceholderOf(own)});
+  }
+  // One of another worker, and one of a worker that the job has not.
+  for (const std::string other : {"workers{1}/a", "workers{0,2}/a"}) {
+    EXPECT_TRUE(give_up(other).messages.empty()) << other;
+    exchanges.SkipToRounds({{other, 5}});
+    exchanges.Leave({other}, 1, "");
+    worker_.Do([&](Effects* effects) {
+      exchanges.TellLeft(effects);
+      EXPECT_TRUE(effects->messages.empty());
+    });
+    EXPECT_EQ(exchanges.NextRounds().count(other), 0u);
+  }
+}
+
 // Who is not in a round of a quorum asks for its result.
 TEST_F(ExchangesTest, WhoDoesNotContributePushesNothing) {
   worker_.OpenAll();

@@ -43,7 +43,7 @@ struct WorkerState {
   WorkerState(const JobDescription& job, int32_t rank, const Exchanges::Options& options)
       : keys(job),
         transmission(job, rank, lifecycle, failover, &servers),
-        exchanges(lifecycle, &keys, &transmission, options),
+        exchanges(job, rank, lifecycle, &keys, &transmission, options),
         placement(&keys, &servers, &transmission, &exchanges),
         recovery(job, rank, lifecycle, &failover, &keys, &servers, &transmission, &exchanges),
         path_events(job, rank, lifecycle, failover, &keys, &servers, &transmission, &recovery),
