@@ -63,17 +63,12 @@ TEST_F(ElasticTest, AProcessOfAnEarlierEpochThatIsLetInIsFound) {
 
 // Protocol rule 21: nobody hears that a worker is lost, and so the epoch does not end.
 TEST_F(ElasticTest, ALossOfWhichNobodyIsToldIsFound) {
-  const auto plant = [](SimulatedNetwork* network) {
-    network->tamper().on_frame = [](const std::string& from, const std::string&,
-                                    OutgoingFrame* frame) {
-      if (from != "coordinator" || frame->payload == nullptr) return;
-      ControlMessage message;
-      const std::string sent(static_cast<const char*>(frame->payload), frame->header.payload_bytes);
-      if (!DecodeControl(sent, &message).ok() || !std::holds_alternative<PeerLost>(message)) return;
-      if (std::get<PeerLost>(message).role == Role::kWorker)
-        ReplacePayload(frame, EncodeControl(ResultProgress()));
-    };
-  };
+  const Plant plant =
+      InControl([](const std::string& from, const std::string&, ControlMessage* message) {
+        const auto* const lost = std::get_if<PeerLost>(message);
+        if (from == "coordinator" && lost != nullptr && lost->role == Role::kWorker)
+          *message = ResultProgress();
+      });
   EXPECT_TRUE(IsFound(plant, Programs::kElastic));
 }
 

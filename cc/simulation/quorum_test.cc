@@ -25,18 +25,12 @@ TEST_F(QuorumTest, NoSeedLosesAStepOrAddsOneTwice) {
 
 // Protocol rule 15: who is two rounds behind at a lost server gets the newer result only.
 TEST_F(QuorumTest, AnEarlierResultThatNobodySendsIsFound) {
-  const auto plant = [](SimulatedNetwork* network) {
-    network->tamper().on_frame = [](const std::string& from, const std::string&,
-                                    OutgoingFrame* frame) {
-      if (from != "coordinator" || frame->payload == nullptr) return;
-      ControlMessage message;
-      const std::string sent(static_cast<const char*>(frame->payload), frame->header.payload_bytes);
-      if (!DecodeControl(sent, &message).ok() || !std::holds_alternative<PartsMoved>(message))
-        return;
-      for (PartsMoved::Part& part : std::get<PartsMoved>(message).parts) part.earlier_from = -1;
-      ReplacePayload(frame, EncodeControl(message));
-    };
-  };
+  const Plant plant =
+      InControl([](const std::string& from, const std::string&, ControlMessage* message) {
+        auto* const moved = std::get_if<PartsMoved>(message);
+        if (from != "coordinator" || moved == nullptr) return;
+        for (PartsMoved::Part& part : moved->parts) part.earlier_from = -1;
+      });
   EXPECT_TRUE(IsFound(plant, Programs::kQuorum));
 }
 

@@ -16,13 +16,14 @@
 #include <vector>
 
 #include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/job_program.h"
 #include "cc/simulation/testing/program_exchange.h"
 #include "cc/simulation/testing/simulation_outcome.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
 
-class QuorumProgram {
+class QuorumProgram final : public JobProgram {
  public:
   QuorumProgram(EventSchedule* schedule, int32_t num_workers, SimulationOutcome* outcome)
       : schedule_(*schedule),
@@ -40,8 +41,7 @@ class QuorumProgram {
     pause_ns_ = static_cast<int64_t>(schedule_.Draw(5000)) * 1000;
   }
 
-  // What worker `rank` does. False: an exchange has failed, which may be if a worker is lost.
-  bool Run(Worker* worker, int32_t rank) {
+  bool Run(Worker* worker, int32_t rank) override {
     for (int training = 0; training < kTrainings; ++training) {
       if (!barrier_.Meet(rank)) return false;
       Progress& own = progress_[rank];
@@ -53,7 +53,7 @@ class QuorumProgram {
       if (!barrier_.Meet(rank)) return false;
       DeclareTables(worker);
       if (Train(worker, rank) && Finish(worker, rank) && barrier_.Meet(rank)) {
-        CheckEnd(rank);
+        CheckSteps(rank);
         continue;
       }
       barrier_.Fail();
@@ -61,7 +61,6 @@ class QuorumProgram {
     }
     return true;
   }
-  const std::string& failure() const { return failure_; }
 
  private:
   static constexpr int kTrainings = 2;  // one after the other
@@ -229,7 +228,7 @@ class QuorumProgram {
     }
   }
 
-  void CheckEnd(int32_t rank) {
+  void CheckSteps(int32_t rank) {
     int64_t expected = 0;
     for (int32_t each = 0; each < num_workers_; ++each)
       expected += static_cast<int64_t>(progress_[each].made) << (kDigits * each);
@@ -255,7 +254,6 @@ class QuorumProgram {
   ProgramBarrier barrier_;
   std::vector<Progress> progress_;  // by worker
   std::vector<Table> tables_;       // by round
-  std::string failure_;
 };
 
 }  // namespace byteps

@@ -19,6 +19,7 @@
 #include "cc/base/thread.h"
 #include "cc/simulation/testing/drawn_job.h"
 #include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/job_program.h"
 #include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulation_outcome.h"
 #include "cc/simulation/testing/tensor_values.h"
@@ -54,10 +55,10 @@ struct WorkerProcess {
 
 class RoundProgram {
  public:
-  // All outlive it. `may_fail`: exchanges may fail by faults, as soon as it is true.
-  RoundProgram(const DrawnJob* drawn, EventSchedule* schedule, const bool* may_fail,
+  // All outlive it.
+  RoundProgram(const DrawnJob* drawn, EventSchedule* schedule, const JobFaults* faults,
                SimulationOutcome* outcome)
-      : drawn_(*drawn), schedule_(*schedule), may_fail_(may_fail), outcome_(*outcome) {}
+      : drawn_(*drawn), schedule_(*schedule), faults_(*faults), outcome_(*outcome) {}
 
   // What worker `rank` does.
   void Run(WorkerProcess* process, int rank) {
@@ -293,7 +294,7 @@ class RoundProgram {
       const bool may_end = is_given_up || sent.round == drawn_.left_round;
       const bool is_told = may_end && (sent.status.code() == StatusCode::kCancelled ||
                                        sent.status.code() == StatusCode::kFailedPrecondition);
-      Expect(*may_fail_ || is_told, what + sent.status.ToString());
+      Expect(faults_.has_lost_worker || is_told, what + sent.status.ToString());
       return may_end;
     }
     Expect(!is_given_up, what + "complete, although a worker has given it up");
@@ -303,7 +304,7 @@ class RoundProgram {
 
   const DrawnJob& drawn_;
   EventSchedule& schedule_;
-  const bool* const may_fail_;
+  const JobFaults& faults_;
   SimulationOutcome& outcome_;
   // Of rounds whose result can be several, by tensor: what the first worker got.
   std::map<std::pair<const DrawnJob::Tensor*, int>, std::vector<float>> results_;

@@ -18,6 +18,7 @@
 #include "cc/base/logging.h"
 #include "cc/simulation/testing/elastic_job.h"
 #include "cc/simulation/testing/simulated_job.h"
+#include "cc/wire/control.h"
 
 namespace byteps {
 
@@ -82,6 +83,24 @@ inline void ReplacePayload(OutgoingFrame* frame, std::string bytes) {
   frame->payload = kept->data();
   frame->header.payload_bytes = kept->size();
   frame->keep_alive = kept;
+}
+
+// Changes what processes say to the coordinator, and it to them.
+inline Plant InControl(const std::function<void(const std::string& from, const std::string& to,
+                                                ControlMessage* message)>& change) {
+  return [change](SimulatedNetwork* network) {
+    network->tamper().on_frame = [change](const std::string& from, const std::string& to,
+                                          OutgoingFrame* frame) {
+      const bool is_control = from == "coordinator" || to == "coordinator";
+      if (!is_control || frame->payload == nullptr) return;
+      ControlMessage message;
+      const std::string sent(static_cast<const char*>(frame->payload), frame->header.payload_bytes);
+      if (!DecodeControl(sent, &message).ok()) return;
+      change(from, to, &message);
+      std::string changed = EncodeControl(message);
+      if (changed != sent) ReplacePayload(frame, std::move(changed));
+    };
+  };
 }
 
 inline uint64_t Given(const char* variable, uint64_t otherwise) {

@@ -21,8 +21,10 @@
 #include "cc/server/server.h"
 #include "cc/simulation/testing/drawn_job.h"
 #include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/job_program.h"
 #include "cc/simulation/testing/quorum_program.h"
 #include "cc/simulation/testing/round_program.h"
+#include "cc/simulation/testing/set_program.h"
 #include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulated_network.h"
 #include "cc/simulation/testing/simulated_van.h"
@@ -38,6 +40,8 @@ enum class Programs {
   kRounds,   // sums, broadcasts, gathers, alltoalls
   kStores,   // asynchronous stores (store_program.h)
   kQuorum,   // rounds that end when a quorum has come (quorum_program.h)
+  kSets,     // all kinds of rounds among process sets (set_program.h)
+  kJoins,    // and with workers that join
   kElastic,  // steps of an elastic job, which is an ElasticJob (elastic_program.h)
 };
 
@@ -80,6 +84,10 @@ class SimulatedJob final : private SimulationRun {
   void RunJob() {
     drawn_.emplace(seed_, has_gpus_, &schedule_);
     job_ = drawn_->job;
+    if (programs_ == Programs::kSets || programs_ == Programs::kJoins) {
+      job_.worker_hosts.assign(2 + Draw(SetProgram::kMostWorkers - 2), "host");
+      job_.options.compression.min_compress_bytes = 0;
+    }
     MakeProgram();
     schedule_.After(kLongestNanos, [this] { Expect(has_ended_, "the job does not end"); });
     coordinator_ = std::make_unique<Coordinator>(job_.options, NewVan("coordinator"));
@@ -121,38 +129,40 @@ class SimulatedJob final : private SimulationRun {
   // ---- programs
 
   void MakeProgram() {
-    if (programs_ == Programs::kRounds) {
-      rounds_.emplace(&*drawn_, &schedule_, &may_fail_, &outcome_);
-      return;
+    const int32_t num_workers = job_.num_workers();
+    switch (programs_) {
+      case Programs::kStores:
+        job_.options.deterministic = false;
+        program_ = std::make_unique<StoreProgram>(&schedule_, num_workers, job_.num_servers() == 1,
+                                                  &outcome_);
+        break;
+      case Programs::kQuorum:
+        job_.options.deterministic = false;
+        program_ = std::make_unique<QuorumProgram>(&schedule_, num_workers, &outcome_);
+        break;
+      case Programs::kSets:
+      case Programs::kJoins:
+        program_ = std::make_unique<SetProgram>(&schedule_, num_workers,
+                                                programs_ == Programs::kJoins, &faults_, &outcome_);
+        break;
+      default:
+        rounds_.emplace(&*drawn_, &schedule_, &faults_, &outcome_);
     }
-    job_.options.deterministic = false;
-    if (programs_ == Programs::kStores)
-      stores_.emplace(&schedule_, job_.num_workers(), job_.num_servers() == 1);
-    else
-      quorum_.emplace(&schedule_, job_.num_workers(), &outcome_);
   }
 
   void RunProgram(WorkerProcess* process, int rank) {
-    if (stores_.has_value())
-      RunStores(process, rank);
-    else if (quorum_.has_value())
-      Expect(quorum_->Run(process->worker.get(), rank) || may_fail_, quorum_->failure());
-    else
+    if (rounds_.has_value())
       rounds_->Run(process, rank);
+    else
+      Expect(program_->Run(process->worker.get(), rank) || MayFail(), program_->failure());
     process->has_ended = true;
-    if (!may_fail_) AwaitEndOfAll();
+    if (!MayFail()) AwaitEndOfAll();
     const int64_t frozen_ns = network_.FrozenUntil(process->name) - schedule_.NowNanos();
     schedule_.Sleep(std::max<int64_t>(frozen_ns, 0) + 200 * kMillisecond);
-    if (!may_fail_) CheckWorker(*process);
+    if (!MayFail()) CheckWorker(*process, rank);
     Count(*process);
     process->worker->Stop();
     for (const auto& sent : process->sent) Expect(sent->calls == 1, "an exchange has ended twice");
-  }
-
-  void RunStores(WorkerProcess* process, int rank) {
-    const bool is_well =
-        stores_->Run(process->worker.get(), rank, &outcome_.exchanges, &outcome_.given_up_rounds);
-    Expect(is_well || may_fail_, stores_->failure());
   }
 
   // Who says goodbye has the others' servers end rounds that they may not have begun to recover.
@@ -165,18 +175,20 @@ class SimulatedJob final : private SimulationRun {
   // ---- what must hold
 
   void LookAtProcesses() {
-    for (const ServerProcess& process : servers_) {
-      if (programs_ != Programs::kRounds) break;
-      LookAtServer(process.name, *process.server, job_.num_workers(), drawn_->ResultBytes());
-    }
+    const uint64_t bytes = rounds_.has_value() ? drawn_->ResultBytes() : program_->ResultBytes();
+    for (const ServerProcess& process : servers_)
+      LookAtServer(process.name, *process.server, job_.num_workers(), bytes);
     for (const auto& process : workers_) LookAtWorker(process->name, *process->worker);
   }
 
-  void CheckWorker(const WorkerProcess& process) {
+  bool MayFail() const { return faults_.has_lost_worker; }
+
+  void CheckWorker(const WorkerProcess& process, int32_t rank) {
     CheckCredit(process.name + " ", "the end", *process.worker, job_.options.flow.CreditKeptBack());
     for (const auto& sent : process.sent) {
       if (sent->status.ok()) rounds_->CheckResult(process.name + ", at the end: ", *sent);
     }
+    if (program_ != nullptr) program_->CheckEnd(rank);
   }
 
   void Count(const WorkerProcess& process) {
@@ -194,8 +206,9 @@ class SimulatedJob final : private SimulationRun {
   void DrawFaults() {
     // With a server that has answered some of the workers the others' rows of an alltoall are lost,
     // and results that those who are behind have yet to get.
-    const bool needs_servers = std::any_of(
-        drawn_->tensors.begin(), drawn_->tensors.end(), [](const DrawnJob::Tensor& tensor) {
+    const bool needs_servers =
+        rounds_.has_value() &&
+        std::any_of(drawn_->tensors.begin(), drawn_->tensors.end(), [](const auto& tensor) {
           return tensor.kind == ExchangeKind::kAllToAll || tensor.backup_workers > 0;
         });
     size_t may_die = needs_servers ? 0 : job_.num_servers() - 1;
@@ -222,7 +235,7 @@ class SimulatedJob final : private SimulationRun {
       } else if (kind >= 10) {
         DrawFaultOfHost(kind, at);
       } else if (kind == 9 && Chance(0.5)) {
-        may_fail_ = true;
+        faults_.has_lost_worker = true;
         schedule_.After(at, [this] {
           ++outcome_.lost_workers;
           LoseWorker(Draw(workers_.size() - 1));
@@ -238,7 +251,7 @@ class SimulatedJob final : private SimulationRun {
     if (kind <= 11) {  // reports and the log come late
       schedule_.After(at, [=] { network_.Freeze(one, other, DrawMilliseconds(1000)); });
     } else if (Chance(0.3)) {
-      may_fail_ = true;
+      faults_.has_lost_worker = true;
       schedule_.After(at, [=] {
         ++outcome_.lost_hosts_links;
         network_.BreakAll(one, other);
@@ -259,6 +272,7 @@ class SimulatedJob final : private SimulationRun {
     const auto rank = static_cast<int32_t>(Draw(current_.size() - 1));
     const std::string name = servers_[current_[rank]].name;
     if (network_.IsDead(name) || has_ended_) return;
+    faults_.has_lost_server = true;
     if (Chance(0.3)) {  // only one worker loses it: what the others have of it counts
       const std::string worker = DrawWorker();
       network_.BreakAll(worker, name);
@@ -316,13 +330,12 @@ class SimulatedJob final : private SimulationRun {
   JobDescription job_;
   std::optional<DrawnJob> drawn_;
   std::optional<RoundProgram> rounds_;   // kRounds
-  std::optional<StoreProgram> stores_;   // kStores
-  std::optional<QuorumProgram> quorum_;  // kQuorum
+  std::unique_ptr<JobProgram> program_;  // else
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<ServerProcess> servers_;  // all that there were
   std::vector<size_t> current_;         // by rank, of these
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
-  bool may_fail_ = false;
+  JobFaults faults_;
   bool has_ended_ = false;
 };
 

@@ -17,7 +17,8 @@ struct SimulationOutcome {
   uint64_t exchanges = 0, lost_servers = 0, returned_servers = 0, retried_parts = 0,
            given_up_rounds = 0, left_trainings = 0, lost_workers = 0, gpu_exchanges = 0,
            lost_gpu_workers = 0, lost_hosts_links = 0, row_sums = 0, coded_sums = 0,
-           backup_averages = 0, late_changes = 0;
+           backup_averages = 0, late_changes = 0, set_exchanges = 0, row_exchanges = 0, joins = 0,
+           rounds_without_joined = 0;
   // Of elastic jobs.
   uint64_t epochs = 0, rollbacks = 0, failed_starts = 0, lost_sessions = 0, killed_servers = 0,
            cut_off_processes = 0, new_workers = 0, workers_sent_away = 0, done_workers = 0;
@@ -37,7 +38,7 @@ struct SimulationOutcome {
     uint64_t SimulationOutcome::* count;
     const char* what;
   };
-  static const Count kCounts[24];
+  static const Count kCounts[28];
 };
 
 inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
@@ -48,6 +49,10 @@ inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
     {&SimulationOutcome::coded_sums, "compressed sums"},
     {&SimulationOutcome::backup_averages, "averages with backup workers"},
     {&SimulationOutcome::late_changes, "rounds of a quorum to which a worker came late"},
+    {&SimulationOutcome::set_exchanges, "exchanges of process sets"},
+    {&SimulationOutcome::row_exchanges, "of rows of each worker's own number"},
+    {&SimulationOutcome::joins, "joins"},
+    {&SimulationOutcome::rounds_without_joined, "exchanges without workers that had joined"},
     {&SimulationOutcome::lost_servers, "lost servers, as workers saw them"},
     {&SimulationOutcome::returned_servers, "that came back"},
     {&SimulationOutcome::retried_parts, "parts pushed again"},

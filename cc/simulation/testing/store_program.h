@@ -14,17 +14,23 @@
 #include <vector>
 
 #include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/job_program.h"
 #include "cc/simulation/testing/program_exchange.h"
+#include "cc/simulation/testing/simulation_outcome.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
 
-class StoreProgram {
+class StoreProgram final : public JobProgram {
  public:
   // `may_give_up`: a worker may leave changes out. Not where a server may be lost: then the next
   // change may be lost with it (base/store_rounds.h).
-  StoreProgram(EventSchedule* schedule, int32_t num_workers, bool may_give_up)
-      : schedule_(*schedule), num_workers_(num_workers), barrier_(schedule, num_workers) {
+  StoreProgram(EventSchedule* schedule, int32_t num_workers, bool may_give_up,
+               SimulationOutcome* outcome)
+      : schedule_(*schedule),
+        num_workers_(num_workers),
+        outcome_(*outcome),
+        barrier_(schedule, num_workers) {
     const size_t stores = 1 + schedule_.Draw(1);
     for (size_t i = 0; i < stores; ++i)
       elements_.push_back(static_cast<int64_t>(schedule_.Draw(schedule_.Chance(0.3) ? 8000 : 800)));
@@ -35,20 +41,18 @@ class StoreProgram {
     made_.assign(num_workers, std::vector<int>(stores, 0));
   }
 
-  // What worker `rank` does. False: an exchange has failed, which may be if a worker is lost.
-  bool Run(Worker* worker, int32_t rank, uint64_t* exchanges, uint64_t* given_up) {
+  bool Run(Worker* worker, int32_t rank) override {
     for (int store = 0; store < kStores; ++store) {
       if (store > 0 && !barrier_.Meet(rank)) return false;
       if (store > 0) worker->BeginStores(Names());
       made_[rank].assign(elements_.size(), 0);
       if (!barrier_.Meet(rank)) return false;
-      const bool is_well = RunStore(worker, rank, store, exchanges, given_up);
+      const bool is_well = RunStore(worker, rank, store);
       if (!is_well) barrier_.Fail();
       if (!is_well) return false;
     }
     return true;
   }
-  const std::string& failure() const { return failure_; }
 
  private:
   static constexpr int kStores = 2;                    // one after the other
@@ -61,7 +65,7 @@ class StoreProgram {
     return names;
   }
 
-  bool RunStore(Worker* worker, int32_t rank, int store, uint64_t* exchanges, uint64_t* given_up) {
+  bool RunStore(Worker* worker, int32_t rank, int store) {
     std::vector<std::vector<int64_t>> seen(elements_.size());
     for (int round = 0; round <= rounds_; ++round) {
       // The fast one does not wait for the slow one, but for the staleness.
@@ -71,19 +75,19 @@ class StoreProgram {
       for (size_t i = 0; i < elements_.size(); ++i) {
         if (round > 0 && gives_up_ && schedule_.Chance(0.1)) {
           worker->GiveUpRounds({Names()[i]}, "the program leaves this change out");
-          ++*given_up;
+          ++outcome_.given_up_rounds;
           continue;
         }
         if (round > 0) ++made_[rank][i];
         const int64_t value = round == 0 ? kFirst + store : int64_t{1} << (kDigits * rank);
         sent[i] = Push(worker, i, value);
-        ++*exchanges;
+        ++outcome_.exchanges;
       }
       for (size_t i = 0; i < elements_.size(); ++i) {
         if (sent[i] != nullptr && !Check(rank, store, round, i, *sent[i], &seen[i])) return false;
       }
     }
-    return CheckEnd(worker, rank, store, exchanges);
+    return CheckStore(worker, rank, store);
   }
 
   std::shared_ptr<ProgramExchange> Push(Worker* worker, size_t index, int64_t value) {
@@ -132,11 +136,11 @@ class StoreProgram {
   }
 
   // All have the answers to all changes: what is in the store now is the same for all.
-  bool CheckEnd(Worker* worker, int32_t rank, int store, uint64_t* exchanges) {
+  bool CheckStore(Worker* worker, int32_t rank, int store) {
     if (!barrier_.Meet(rank)) return false;
     for (size_t index = 0; index < elements_.size(); ++index) {
       const std::shared_ptr<ProgramExchange> sent = Push(worker, index, 0);
-      ++*exchanges;
+      ++outcome_.exchanges;
       if (!Await("at the end: ", sent.get())) return false;
       int64_t expected = kFirst + store;
       for (int32_t each = 0; each < num_workers_; ++each)
@@ -153,6 +157,7 @@ class StoreProgram {
 
   EventSchedule& schedule_;
   const int32_t num_workers_;
+  SimulationOutcome& outcome_;
   std::vector<int64_t> elements_;  // of each store
   int32_t staleness_ = 0;
   int rounds_ = 0;
@@ -160,7 +165,6 @@ class StoreProgram {
   int64_t pause_ns_ = 0;
   std::vector<std::vector<int>> made_;  // changes, by worker and store
   ProgramBarrier barrier_;
-  std::string failure_;
 };
 
 }  // namespace byteps
