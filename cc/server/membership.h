@@ -4,12 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <set>
-#include <utility>
 
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/server/state/served_push.h"
+#include "cc/wire/control.h"
 
 namespace byteps {
 
@@ -32,9 +31,12 @@ class Membership {
   }
 
   // These have no more data; nobody: all have again.
-  void SetJoined(std::set<int32_t> ranks) {
+  void SetJoined(const Joined& joined) {
     WriterLock lock(mutex_);
-    departed_.joined = std::move(ranks);
+    departed_.joined = {joined.ranks.begin(), joined.ranks.end()};
+    departed_.failed.clear();
+    for (const Joined::Failed& each : joined.failed)
+      departed_.failed[{each.key, each.worker}] = each.next_round;
     any_departed_ = true;
   }
 

@@ -146,7 +146,7 @@ void Server::OnMessage(const ControlMessage& message) {
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     service_->OnWorkersLeft(goodbye->ranks);
   } else if (const auto* joined = std::get_if<Joined>(&message)) {
-    service_->OnWorkersJoined(joined->ranks);
+    service_->OnWorkersJoined(*joined);
   } else if (const auto* lost = std::get_if<PeerLost>(&message)) {
     if (lost->role == Role::kWorker)
       service_->OnWorkerLost(lost->rank, Unavailable(lost->description));

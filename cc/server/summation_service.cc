@@ -238,8 +238,9 @@ void SummationService::OnWorkersLeft(const std::vector<int32_t>& ranks) {
   OnDeparted(departed);
 }
 
-void SummationService::OnWorkersJoined(const std::vector<int32_t>& ranks) {
-  membership_.SetJoined({ranks.begin(), ranks.end()});
+void SummationService::OnWorkersJoined(const Joined& joined) {
+  const std::vector<int32_t>& ranks = joined.ranks;
+  membership_.SetJoined(joined);
   if (ranks.empty()) return;
   for (const FoundPart& found : tensors_.AllFound()) {
     std::vector<Reply> replies;

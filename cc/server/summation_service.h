@@ -74,8 +74,9 @@ class SummationService : public ConnectionHandler {
   void OnWorkersLeft(const std::vector<int32_t>& ranks);
 
   // These, and no others, have no more data: rounds of sums end without them, and those of other
-  // kinds fail. Without ranks: rounds wait for all workers again.
-  void OnWorkersJoined(const std::vector<int32_t>& ranks);
+  // kinds fail, as those that one of them has given up. Without ranks: rounds wait for all workers
+  // again.
+  void OnWorkersJoined(const Joined& joined);
 
   // A worker has departed: every round that waits, and every later push, fails with `reason`.
   void OnWorkerLost(int32_t rank, const Status& reason);

@@ -11,6 +11,10 @@
 namespace byteps {
 namespace {
 
+// A round that one had given up, and another one had failed in, before both joined: a server that
+// got the part from a lost one took them for zeros (protocol rule 4).
+constexpr uint64_t kSeedsThatFailed[] = {10348};
+
 class JoinsTest : public SimulationTest {};
 
 // Protocol rules 4 and 15.
@@ -24,6 +28,8 @@ TEST_F(JoinsTest, NoSeedWaitsForWhoHasJoined) {
   EXPECT_GT(all.retried_parts, 100u);
 }
 
+TEST_F(JoinsTest, SeedsThatFailedDoSoNoMore) { ExpectToPass(kSeedsThatFailed, Programs::kJoins); }
+
 TEST_F(JoinsTest, ASeedDecidesAllThatHappens) { ExpectSeedsToDecide(Programs::kJoins); }
 
 bool IsFoundByJoins(const Plant& plant) { return IsFound(plant, Programs::kJoins); }
@@ -36,6 +42,16 @@ TEST_F(JoinsTest, ARestartedServerThatWaitsForWhoHasJoinedIsFound) {
       InControl([](const std::string&, const std::string& to, ControlMessage* message) {
         const bool is_restarted = IsServer(to) && to.back() == '\'';
         if (is_restarted && std::holds_alternative<Joined>(*message)) *message = ResultProgress();
+      })));
+}
+
+// Protocol rule 4: who joins does not say which round has failed there, and the withdrawal of that
+// comes later.
+TEST_F(JoinsTest, AJoinThatMakesAFailedRoundASumIsFound) {
+  EXPECT_TRUE(IsFoundByJoins(
+      InControl([](const std::string&, const std::string& to, ControlMessage* message) {
+        if (auto* const joined = std::get_if<Joined>(message); IsServer(to) && joined != nullptr)
+          joined->failed.clear();
       })));
 }
 

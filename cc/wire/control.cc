@@ -214,8 +214,13 @@ void Fields(Archive& archive, typename Archive::template Of<ServerRejoined>& mes
 }
 
 template <typename Archive>
+void Fields(Archive& archive, typename Archive::template Of<Joined::Failed>& message) {
+  archive(message.worker, message.key, message.next_round);
+}
+
+template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<Joined>& message) {
-  archive(message.ranks, message.last, message.problem);
+  archive(message.ranks, message.last, message.problem, message.failed);
 }
 
 namespace {

@@ -279,13 +279,21 @@ struct ServerRejoined {
 };
 
 // worker -> coordinator: it has no more data (`ranks` is not read). coordinator -> servers: these
-// have none, and take part in sums by zeros; without ranks: from now on all workers take part
-// again. coordinator -> workers, once all have joined: they go on together. `last`: who came last.
-// Not all can come if there is a `problem`.
+// have none, and take part in sums by zeros, but for rounds that they have given up; without ranks:
+// from now on all workers take part again. coordinator -> workers, once all have joined: they go on
+// together. `last`: who came last. Not all can come if there is a `problem`.
 struct Joined {
+  // The newest round that a worker has begun of a tensor has failed there: none before `next_round`
+  // is a sum without it.
+  struct Failed {
+    int32_t worker = -1;  // from a worker: not read
+    uint64_t key = 0;
+    uint64_t next_round = 0;
+  };
   std::vector<int32_t> ranks;
   int32_t last = -1;
   std::string problem;
+  std::vector<Failed> failed;
 };
 
 using ControlMessage =

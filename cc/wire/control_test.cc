@@ -60,7 +60,7 @@ std::vector<ControlMessage> OneOfEach() {
           PartsMoved{16, 2, {SomeEntry("a")}, {{17, 0, 5, 2}, {18, 1, 7, -1}}},
           ResultProgress{{{17, 5}, {18, 1}}},
           ServerRejoined{3, 1, "host b", "10.0.0.8", 40111, {{17, 0, 5}, {18, 1, 0}}},
-          Joined{{0, 2}, 2, "worker 1 has left"}};
+          Joined{{0, 2}, 2, "worker 1 has left", {{2, 17, 5}}}};
 }
 
 TEST(ControlTest, EveryMessageSurvivesARoundTrip) {
@@ -83,7 +83,7 @@ TEST(ControlTest, TheBytesStayTheSame) {
   std::ostringstream digest;
   for (const int byte : Sha256(all))
     digest << std::hex << std::setw(2) << std::setfill('0') << byte;
-  EXPECT_EQ(digest.str(), "0eef45c9c9b6e7b3a12073b8f5fe0f9f3711859832cb9861909b6d8c3a6082bd");
+  EXPECT_EQ(digest.str(), "80a6467a3f2e4e7c439f818a2009b659e61d3662f520bac4a2918ddf0030c263");
 }
 
 TEST(ControlTest, FieldsArriveWhereTheyBelong) {

@@ -4,13 +4,25 @@
 
 namespace byteps {
 
-Status Joins::On(const JobPeer& from, CoordinatorEffects* effects) {
+Joined Joins::Now() const {
+  Joined now;
+  now.last = last_;
+  now.ranks = {joined_.begin(), joined_.end()};
+  for (const auto& [rank, failed] : failed_)
+    now.failed.insert(now.failed.end(), failed.begin(), failed.end());
+  return now;
+}
+
+Status Joins::On(const Joined& joined, const JobPeer& from, CoordinatorEffects* effects) {
   if (joined_.count(from.rank) > 0) return InvalidArgument("joined twice");
   if (!leaver_.empty()) {
     Refuse(from, leaver_, effects);
     return OkStatus();
   }
   joined_.insert(from.rank);
+  std::vector<Joined::Failed>& failed = failed_[from.rank];
+  failed = joined.failed;
+  for (Joined::Failed& each : failed) each.worker = from.rank;
   last_ = from.rank;
   if (static_cast<int32_t>(joined_.size()) < num_workers_) {
     peers_.SendToRole(Role::kServer, Now(), effects);
@@ -27,8 +39,11 @@ Status Joins::On(const JobPeer& from, CoordinatorEffects* effects) {
 void Joins::EndIfReady(CoordinatorEffects* effects) {
   if (!needed_update_.has_value() || updates_.acknowledged_by_all() < *needed_update_) return;
   needed_update_.reset();
-  peers_.SendToRole(Role::kWorker, Now(), effects);
+  Joined over = Now();
+  over.failed.clear();
+  peers_.SendToRole(Role::kWorker, over, effects);
   joined_.clear();
+  failed_.clear();
 }
 
 void Joins::OnDeparted(const JobPeer& worker, CoordinatorEffects* effects) {
@@ -39,6 +54,7 @@ void Joins::OnDeparted(const JobPeer& worker, CoordinatorEffects* effects) {
     if (waits != nullptr && rank != worker.rank) Refuse(*waits, worker.name, effects);
   }
   joined_.clear();
+  failed_.clear();
 }
 
 void Joins::Refuse(const JobPeer& worker, const std::string& leaver, CoordinatorEffects* effects) {

@@ -6,8 +6,10 @@
 #define TF_BYTEPS_CC_COORDINATOR_STATE_JOINS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "cc/coordinator/state/effects.h"
 #include "cc/coordinator/state/peer_table.h"
@@ -24,7 +26,7 @@ class Joins {
       : num_workers_(num_workers), peers_(*peers), updates_(*updates) {}
 
   // A worker joins. An error is to go after its name.
-  Status On(const JobPeer& from, CoordinatorEffects* effects);
+  Status On(const Joined& joined, const JobPeer& from, CoordinatorEffects* effects);
   // A worker has left: those that have joined wait for it in vain.
   void OnDeparted(const JobPeer& worker, CoordinatorEffects* effects);
   // All servers have taken in more.
@@ -35,13 +37,15 @@ class Joins {
   void Greet(const JobPeer& server, CoordinatorEffects* effects);
 
  private:
-  Joined Now() const { return {{joined_.begin(), joined_.end()}, last_, ""}; }
+  // Who has.
+  Joined Now() const;
   void Refuse(const JobPeer& worker, const std::string& leaver, CoordinatorEffects* effects);
 
   const int32_t num_workers_;
   PeerTable& peers_;
   TableUpdates& updates_;
   std::set<int32_t> joined_;
+  std::map<int32_t, std::vector<Joined::Failed>> failed_;  // of these, by rank
   int32_t last_ = -1;
   std::string leaver_;                     // the name of a worker that has left; empty: none has
   std::optional<uint64_t> needed_update_;  // all have joined; the servers know by then

@@ -39,6 +39,19 @@ TEST_F(JoinsTest, WorkersGoOnOnceAllServersKnow) {
   EXPECT_EQ(First<Joined>(effects, job_.server(0)).ranks, std::vector<int32_t>{0});
 }
 
+TEST_F(JoinsTest, ServersHearWhatHasFailedOnWhoJoins) {
+  Joined joined;
+  joined.failed = {{-1, 17, 5}};
+  CoordinatorEffects effects = job_.Say(job_.worker(1), joined);
+  const auto heard = First<Joined>(effects, job_.server(0));
+  ASSERT_EQ(heard.failed.size(), 1u);
+  EXPECT_EQ(heard.failed[0].worker, 1);
+  EXPECT_EQ(heard.failed[0].key, 17u);
+  EXPECT_EQ(heard.failed[0].next_round, 5u);
+  effects = job_.Say(job_.worker(0), Joined{});
+  EXPECT_TRUE(First<Joined>(effects, job_.server(0)).failed.empty()) << "all again";
+}
+
 TEST_F(JoinsTest, TwiceIsRefused) {
   job_.Say(job_.worker(1), Joined{});
   EXPECT_EQ(job_.Refusal(job_.worker(1), Joined{}), "worker 1 at 10.0.0.1:1 joined twice");

@@ -96,8 +96,8 @@ Status PeerMessages::On(const ResultProgress& progress, JobPeer* from, Effects* 
   return OkStatus();
 }
 
-Status PeerMessages::On(const Joined&, JobPeer* from, Effects* effects) {
-  return joins_.On(*from, effects);
+Status PeerMessages::On(const Joined& joined, JobPeer* from, Effects* effects) {
+  return joins_.On(joined, *from, effects);
 }
 
 Status PeerMessages::On(Relay& relay, JobPeer* from, Effects* effects) {

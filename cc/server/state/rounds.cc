@@ -15,6 +15,7 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max() / 2;
 
 RoundsState::RoundsState(const PartOptions& options, PartSum* sum)
     : options_(options),
+      key_(KeyOfName(options.tensor_name)),
       members_(Members::Of(options.tensor_name)),
       sum_(*sum),
       workers_(options_.num_workers),
@@ -148,8 +149,7 @@ void RoundsState::CheckRound(const Push& push, std::vector<Reply>* replies) {
       return FailRound(Cause::kDeparted, OkStatus(), replies);
     }
   }
-  const int32_t joined = FindJoined();
-  const Status without = joined < 0 ? OkStatus() : DescribeJoined(joined, *push.entry);
+  const Status without = CheckJoined(*push.entry);
   if (!without.ok()) return FailRound(Cause::kOther, without, replies);
   // Those before agree, or the round would have failed.
   if (contributions_[named_[0]].entry != push.entry)
@@ -206,9 +206,8 @@ PushOutcome RoundsState::OnTime(const Event& event, std::vector<Reply>* replies)
 PushOutcome RoundsState::OnJoined(const Event& event, std::vector<Reply>* replies) {
   departed_ = event.departed;
   PushOutcome outcome;
-  const int32_t joined = FindJoined();
-  if (joined < 0 || cause_ != Cause::kNone || !HasContributions()) return outcome;
-  const Status status = DescribeJoined(joined, *summed_);
+  if (cause_ != Cause::kNone || !HasContributions()) return outcome;
+  const Status status = CheckJoined(*summed_);
   if (!status.ok())
     FailRound(Cause::kOther, status, replies);
   else if (MayEnd(event.steady_ns, &outcome))
@@ -269,7 +268,9 @@ std::vector<int32_t> RoundsState::Lacking(const TableEntry& entry) const {
 
 bool RoundsState::CanComplete() const {
   if (cause_ != Cause::kNone || waiting_ == 0) return false;
-  if (!sum_.IsComplete(waiting_ + CountAbsentJoined())) return false;
+  const int32_t absent = CountAbsentJoined();
+  if (!sum_.IsComplete(waiting_ + absent)) return false;
+  if (absent > 0 && !CheckJoined(*summed_).ok()) return false;  // OnJoined ends it in a moment
   for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
     if (contributions_[worker].state != State::kWaiting && IsMissed(worker)) return false;
   }

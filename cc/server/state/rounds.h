@@ -172,9 +172,9 @@ class RoundsState {
   bool HasJoined(int32_t worker) const {
     return departed_ != nullptr && departed_->joined.count(worker) > 0;
   }
-  int32_t FindJoined() const;
   int32_t CountAbsentJoined() const;
-  Status DescribeJoined(int32_t worker, const TableEntry& entry) const;
+  Status CheckJoined(const TableEntry& entry) const;
+  bool HasFailedAndJoined(int32_t worker) const;
   bool CanComplete() const;
   bool MayEnd(int64_t steady_ns, PushOutcome* outcome);
   bool IsMissed(int32_t worker) const;
@@ -211,6 +211,7 @@ class RoundsState {
   Reply ErrorReply(const Contribution& to, uint64_t round, const Status& status) const;
 
   const PartOptions& options_;
+  const uint64_t key_;
   const Members members_;
   PartSum& sum_;
   const Departed* departed_ = nullptr;       // of the event that is being processed

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/base/host_map.h"
@@ -84,7 +85,9 @@ struct DepartedWorker {
 struct Departed {
   std::map<int32_t, Status> workers;  // by rank: why; OK: it said goodbye
   std::set<int32_t> joined;           // sums get zeros from them
-  Status lost;                        // the coordinator says that one is dead: nothing goes on
+  // By key and worker: rounds before this one are no sums without it.
+  std::map<std::pair<uint64_t, int32_t>, uint64_t> failed;
+  Status lost;  // the coordinator says that one is dead: nothing goes on
 };
 
 }  // namespace byteps

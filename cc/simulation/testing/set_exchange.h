@@ -1,9 +1,11 @@
-// SetExchange: an exchange of a SetTensor by one worker, and its end.
+// SetExchange: an exchange of a SetTensor by one worker, and its end. SetResults: what has come of
+// those of all workers.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SET_EXCHANGE_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_SET_EXCHANGE_H_
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +13,8 @@
 
 #include "cc/base/mutex.h"
 #include "cc/simulation/testing/set_tensor.h"
+#include "cc/simulation/testing/simulated_gpu.h"
+#include "cc/simulation/testing/tensor_values.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -23,11 +27,13 @@ struct SetExchange {
   Mutex mutex;
   CondVar changed;
   int calls = 0;
+  bool is_of_gpu = false;
   Status status;
 
-  // `on_end` is called in `done`.
+  // `on_end` is called in `done`. By the GPU, if there is one that can.
   static std::shared_ptr<SetExchange> Begin(Worker* worker, const SetTensor& tensor, int64_t round,
-                                            std::function<void()> on_end) {
+                                            std::function<void()> on_end,
+                                            SimulatedGpu* gpu = nullptr) {
     auto begun = std::make_shared<SetExchange>();
     begun->tensor = &tensor;
     begun->round = round;
@@ -49,7 +55,11 @@ struct SetExchange {
       if (on_end) on_end();
       raw->changed.NotifyAll();
     };
-    worker->Enqueue(std::move(request));
+    begun->is_of_gpu = gpu != nullptr && tensor.CanBeOnGpu() && gpu->CanExchange(request.tensor);
+    if (begun->is_of_gpu)
+      gpu->Enqueue(std::move(request), nullptr);
+    else
+      worker->Enqueue(std::move(request));
     return begun;
   }
 
@@ -80,6 +90,32 @@ struct SetExchange {
       return output.data();
     };
   }
+};
+
+class SetResults {
+ public:
+  // What is wrong with that of worker `rank`, if `from` have given something; empty: nothing.
+  std::string FindFault(const SetExchange& sent, const SetTensor::Ranks& from, int32_t rank) {
+    const SetTensor& tensor = *sent.tensor;
+    const std::string& codec = tensor.description.codec;
+    if (!codec.empty() && tensor.IsSum()) {
+      const auto [first, is_first] =
+          rounded_.emplace(std::make_pair(tensor.number, sent.round), sent.output);
+      if (!is_first && first->second != sent.output)
+        return "has not the same result on all workers";
+      const bool is_near =
+          MayBeRounded(codec, tensor.Reduced(sent.round, from), ValuesOf<float>(sent.output));
+      return is_near ? "" : "is further off than " + codec + " rounds";
+    }
+    std::vector<int64_t> row_counts;
+    const std::vector<uint8_t> expected = tensor.Expected(sent.round, from, rank, &row_counts);
+    if (sent.output != expected) return "has not the result of its round";
+    return sent.row_counts == row_counts ? "" : "has other rows of the workers";
+  }
+
+ private:
+  // What the first worker got, by tensor and round.
+  std::map<std::pair<size_t, int64_t>, std::vector<uint8_t>> rounded_;
 };
 
 }  // namespace byteps

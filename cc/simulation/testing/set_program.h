@@ -208,8 +208,7 @@ class SetProgram final : public JobProgram {
     if (is_joined) ++outcome_.rounds_without_joined;
     if (status.ok()) {
       if (must_fail) Fail(rank, *sent, "is complete, although a worker has joined");
-      if (giver_up >= 0 && !IsLastOf(phase, giver_up, *sent))
-        Fail(rank, *sent, "is complete, although a worker has given it up");
+      if (giver_up >= 0) Fail(rank, *sent, "is complete, although a worker has given it up");
       CheckResult(rank, *sent);
       return true;
     }
@@ -224,33 +223,12 @@ class SetProgram final : public JobProgram {
     return false;
   }
 
-  // Whether a worker has joined after this round, which a server may hear before it hears that the
-  // worker has given it up.
-  bool IsLastOf(const SetPhase& phase, int32_t rank, const SetExchange& sent) const {
-    return joins_ && phase.rounds[rank] == RoundOf(sent) + 1 && sent.tensor->IsSum();
-  }
-
   void CheckResult(int32_t rank, const SetExchange& sent) {
     const SetTensor& tensor = *sent.tensor;
     const SetPhase& phase = PhaseOf(sent);
-    Ranks from = phase.TakingPart(tensor, RoundOf(sent));
-    const int32_t giver_up = phase.give_up[RoundOf(sent)][tensor.number];
-    from.erase(std::remove(from.begin(), from.end(), giver_up), from.end());
-    if (!tensor.description.codec.empty() && tensor.IsSum()) return CheckCoded(rank, sent, from);
-    std::vector<int64_t> row_counts;
-    const std::vector<uint8_t> expected = tensor.Expected(sent.round, from, rank, &row_counts);
-    if (sent.output != expected) Fail(rank, sent, "has not the result of its round");
-    if (sent.row_counts != row_counts) Fail(rank, sent, "has other rows of the workers");
-  }
-
-  void CheckCoded(int32_t rank, const SetExchange& sent, const Ranks& from) {
-    const auto [first, is_first] =
-        coded_results_.emplace(std::make_pair(sent.tensor->number, sent.round), sent.output);
-    if (!is_first && first->second != sent.output)
-      Fail(rank, sent, "has not the same result on all workers");
-    if (!MayBeRounded(sent.tensor->description.codec, sent.tensor->Reduced(sent.round, from),
-                      ValuesOf<float>(sent.output)))
-      Fail(rank, sent, "is further off than " + sent.tensor->description.codec + " rounds");
+    const Ranks from = phase.TakingPart(tensor, RoundOf(sent));
+    const std::string fault = results_.FindFault(sent, from, rank);
+    if (!fault.empty()) Fail(rank, sent, fault);
   }
 
   // As tf_byteps.join does it.
@@ -318,8 +296,7 @@ class SetProgram final : public JobProgram {
   int sleeps_before_ = 0;
   std::vector<std::vector<std::shared_ptr<SetExchange>>> sent_;  // all, by worker
   std::map<std::pair<size_t, int64_t>, Begun> begun_;            // by tensor and round
-  // What the first worker got, where it is rounded, by tensor and round.
-  std::map<std::pair<size_t, int64_t>, std::vector<uint8_t>> coded_results_;
+  SetResults results_;
 };
 
 }  // namespace byteps

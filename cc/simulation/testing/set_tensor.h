@@ -54,6 +54,14 @@ struct SetTensor {
     return tensor;
   }
 
+  // The same of all workers of another job.
+  SetTensor OfJob(int32_t num_workers) const {
+    SetTensor tensor = *this;
+    tensor.members.clear();
+    for (int32_t rank = 0; rank < num_workers; ++rank) tensor.members.push_back(rank);
+    return tensor;
+  }
+
   const std::string& name() const { return description.name; }
   bool is_of(int32_t rank) const {
     return std::binary_search(members.begin(), members.end(), rank);
@@ -61,6 +69,11 @@ struct SetTensor {
   // Whether rounds end without those who have joined.
   bool IsSum() const {
     return description.kind == ExchangeKind::kSum || description.kind == ExchangeKind::kRowSum;
+  }
+
+  bool CanBeOnGpu() const {
+    return description.dtype == DType::kFloat32 && description.kind != ExchangeKind::kAllToAll &&
+           description.kind != ExchangeKind::kRowSum;
   }
 
   // What a worker gives, each with other numbers in each round; of a sum of rows without indices.
@@ -130,6 +143,10 @@ struct SetTensor {
     return reduced;
   }
 
+  // Of one round, that of each worker if they are not the same.
+  uint64_t ResultBytes() const {
+    return description.HasOwnRows() ? RoundBytes() : rows * width * DTypeSize(description.dtype);
+  }
   // Of all contributions, or of all results of one round.
   uint64_t RoundBytes() const {
     const uint64_t head = 16 * (rows + members.size());  // indices, counts

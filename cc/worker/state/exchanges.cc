@@ -294,6 +294,15 @@ void Exchanges::OnRefused(Key& key, const TensorDescription& refused, const Stat
   SendWithdrawals(key, effects);
 }
 
+Joined Exchanges::Join() const {
+  Joined joined;
+  for (const auto& [name, key] : keys_->by_name()) {
+    if (key->has_failed && key->next_round > 0 && !key->IsStore())
+      joined.failed.push_back({rank_, KeyOfName(name), key->next_round});
+  }
+  return joined;
+}
+
 void Exchanges::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
   for (const auto& [name, round] : rounds) {
     if (!CanBeAwaited(name)) continue;

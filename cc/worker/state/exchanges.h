@@ -108,6 +108,8 @@ class Exchanges {
   // Parts have new owners, which do not know that nobody need wait for this worker at stores.
   void LeaveStoresAgain(Effects* effects);
 
+  // What to say when this worker has no more data: which rounds it has failed in.
+  Joined Join() const;
   // Unless a tensor is further already.
   void SkipToRounds(const std::map<std::string, uint64_t>& rounds);
 

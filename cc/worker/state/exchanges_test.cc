@@ -212,6 +212,21 @@ TEST_F(ExchangesTest, MembersOfASetGiveUpItsRoundsAndNobodyElse) {
   }
 }
 
+// A joined worker's zeros are for rounds that it has not begun (protocol rule 4).
+TEST_F(ExchangesTest, WhoJoinsSaysWhatHasFailed) {
+  worker_.OpenAll();
+  Finish(worker_.Placed("well"), OkStatus());
+  Finish(worker_.Placed("badly"), OkStatus());
+  Finish(worker_.Placed("badly"), Internal("it fails"));
+  worker_.Do(
+      [&](Effects* effects) { worker_.state.exchanges.GiveUpRounds({"given up"}, "", effects); });
+  std::map<uint64_t, uint64_t> failed;
+  for (const Joined::Failed& each : worker_.state.exchanges.Join().failed)
+    failed[each.key] = each.next_round;
+  EXPECT_EQ(failed,
+            (std::map<uint64_t, uint64_t>{{KeyOfName("badly"), 2}, {KeyOfName("given up"), 1}}));
+}
+
 // Who is not in a round of a quorum asks for its result.
 TEST_F(ExchangesTest, WhoDoesNotContributePushesNothing) {
   worker_.OpenAll();
