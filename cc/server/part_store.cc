@@ -214,6 +214,8 @@ Status PartStore::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t
     *received_bytes = 0;
     return OkStatus();
   }
+  // It has given that up, and gone on over another connection (protocol rule 31).
+  if (round + 1 < worker.pushed_rounds && worker.from != from) return OkStatus();
   if (round + 1 < worker.pushed_rounds || worker.from != from) {
     return InvalidArgument(from->name() + " asks for its push of round " + std::to_string(round) +
                            " of " + Title() +

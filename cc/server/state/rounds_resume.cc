@@ -14,6 +14,9 @@ Status RoundsState::Resume(const std::shared_ptr<WorkerConnection>& from, int32_
     *received_bytes = 0;
     return OkStatus();
   }
+  // Its exchange has failed while the question waited, and it has gone on over another connection
+  // (protocol rule 31).
+  if (round + 1 < pushed_rounds && worker.from != from.get()) return OkStatus();
   const bool is_its = worker.from == from.get() || worker.was_cut_off;
   const bool is_lost = worker.generation != 0 && (ended_ == nullptr || ended_->round != round);
   if (round + 1 < pushed_rounds || !is_its || is_lost) {

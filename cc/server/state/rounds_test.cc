@@ -242,6 +242,25 @@ TEST(RoundsStateTest, APushThatNeverArrivedIsMadeFromItsBegin) {
   EXPECT_EQ(part.Resume(0, 0, &received).code(), StatusCode::kInvalidArgument) << "it is over";
 }
 
+// Both of a worker's connections have broken. Its exchange fails over the first that comes again,
+// and it goes on there; what it asked over the other one comes later than that (protocol rule 31).
+TEST(RoundsStateTest, AQuestionThatANewerPushHasOvertakenIsNotHostile) {
+  RoundsUnderTest part;
+  part.Contribute(0, 0);
+  const auto other = std::make_shared<int>();
+  const auto asks =
+      std::exchange(part.connections[0], {other, reinterpret_cast<WorkerConnection*>(other.get())});
+  part.Contribute(0, 1);
+  part.connections[0] = asks;
+  part.Take();
+  std::optional<uint64_t> received;
+  EXPECT_TRUE(part.Resume(0, 0, &received).ok());
+  EXPECT_FALSE(received.has_value()) << "it does not come any more";
+  EXPECT_EQ(part.Take(), Texts());
+  EXPECT_EQ(part.Resume(0, 1, &received).code(), StatusCode::kInvalidArgument)
+      << "it was made over the other connection";
+}
+
 // ---- parts whose server is lost
 
 TEST(RoundsStateTest, ThoseWhoLackTheLastResultGetItFromTheWorkerThatHasIt) {
