@@ -35,6 +35,10 @@ TEST_F(ElasticTest, NoSeedMixesEpochsOrEndsWithoutAWorker) {
   EXPECT_GT(all.new_workers, 200u);
   EXPECT_GT(all.workers_sent_away, 30u);
   EXPECT_GT(all.given_up_rounds, 100u);
+  EXPECT_GT(all.coded_sums, 300u);
+  EXPECT_GT(all.row_exchanges, 1000u);
+  EXPECT_GT(all.gpu_exchanges, 1000u);
+  EXPECT_GT(all.lost_gpu_workers, 10u);
 }
 
 TEST_F(ElasticTest, SeedsThatFailedDoSoNoMore) {
@@ -59,6 +63,43 @@ TEST_F(ElasticTest, AProcessOfAnEarlierEpochThatIsLetInIsFound) {
     };
   };
   EXPECT_TRUE(IsFound(plant, Programs::kElastic));
+}
+
+// Protocol rule 18: the same on hosts with GPUs as in a job that is not elastic.
+TEST_F(ElasticTest, ASkippedLaunchIsFound) {
+  EXPECT_TRUE(IsFound(SkippedLaunches(), Programs::kElastic));
+}
+
+// Protocol rule 29: now and then one worker gets other bytes of a compressed sum.
+TEST_F(ElasticTest, ASumThatIsNotTheSameOnAllWorkersIsFound) {
+  EXPECT_TRUE(IsFound(
+      [](SimulatedNetwork* network) {
+        network->tamper().on_frame = [network](const std::string&, const std::string&,
+                                               OutgoingFrame* frame) {
+          const FrameHeader& header = frame->header;
+          const bool is_coded = header.type == FrameType::kReply && header.codec != CodecId::kRaw;
+          if (!is_coded || frame->payload == nullptr || !network->schedule().Chance(0.05)) return;
+          std::string bytes(static_cast<const char*>(frame->payload), header.payload_bytes);
+          bytes.back() ^= 1;
+          ReplacePayload(frame, std::move(bytes));
+        };
+      },
+      Programs::kElastic));
+}
+
+// Protocol rule 5: now and then a worker's rows are lost, and zeros are in their place.
+TEST_F(ElasticTest, RowsThatAreLostAreFound) {
+  EXPECT_TRUE(IsFound(
+      [](SimulatedNetwork* network) {
+        network->tamper().on_frame = [network](const std::string&, const std::string&,
+                                               OutgoingFrame* frame) {
+          FrameHeader& header = frame->header;
+          const bool has_rows = header.type == FrameType::kPush && header.row_count > 0;
+          if (has_rows && frame->payload != nullptr && network->schedule().Chance(0.02))
+            ReplacePayload(frame, std::string(header.payload_bytes, '\0'));
+        };
+      },
+      Programs::kElastic));
 }
 
 // Protocol rule 21: nobody hears that a worker is lost, and so the epoch does not end.

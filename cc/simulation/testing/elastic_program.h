@@ -22,6 +22,9 @@
 #include "cc/simulation/testing/elastic_rendezvous.h"
 #include "cc/simulation/testing/event_schedule.h"
 #include "cc/simulation/testing/program_exchange.h"
+#include "cc/simulation/testing/set_exchange.h"
+#include "cc/simulation/testing/set_tensor.h"
+#include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulation_outcome.h"
 #include "cc/worker/worker.h"
 
@@ -46,7 +49,10 @@ struct ElasticSession {
   Worker* worker = nullptr;
   const ElasticEpoch* epoch = nullptr;
   int32_t rank = 0;
-  std::vector<std::shared_ptr<ProgramExchange>> sent;  // all of them
+  SimulatedGpu* gpu = nullptr;  // null: it has none
+  // All of them.
+  std::vector<std::shared_ptr<ProgramExchange>> sent;
+  std::vector<std::shared_ptr<SetExchange>> of_steps;
 
   std::string What() const { return name + ", epoch " + std::to_string(epoch->number) + ": "; }
 };
@@ -59,20 +65,23 @@ class ElasticProgram {
     kError,   // it has gone back to its last commit
   };
 
-  // All outlive it. `may_fail`: whether an exchange of the epoch may fail, because somebody is
-  // lost.
-  ElasticProgram(EventSchedule* schedule, ElasticRendezvous* rendezvous,
+  // All outlive it. `has_forms`: steps exchange tensors of all kinds that are the same on all
+  // workers or of their own rows, with codecs; else sums and broadcasts. `may_fail`: whether an
+  // exchange of the epoch may fail, because somebody is lost.
+  ElasticProgram(EventSchedule* schedule, bool has_forms, bool has_gpus,
+                 ElasticRendezvous* rendezvous,
                  std::function<bool(const ElasticEpoch& epoch)> may_fail,
                  SimulationOutcome* outcome)
       : schedule_(*schedule),
         rendezvous_(*rendezvous),
         may_fail_(std::move(may_fail)),
         outcome_(*outcome) {
-    tensors_.resize(1 + schedule_.Draw(2));
-    for (Tensor& tensor : tensors_) {
-      tensor.elements =
-          1 + static_cast<int64_t>(schedule_.Draw(schedule_.Chance(0.3) ? 6000 : 800));
-      if (schedule_.Chance(0.2)) tensor.kind = ExchangeKind::kBroadcast;
+    const size_t count = 1 + schedule_.Draw(2);
+    for (size_t i = 0; i < count; ++i)
+      tensors_.push_back(has_forms ? DrawForm(schedule, i) : DrawTensor(schedule, i));
+    for (SetTensor& tensor : tensors_) {
+      if (has_gpus && tensor.description.dtype != DType::kUInt8)
+        tensor.description.dtype = DType::kFloat32;
     }
     steps_ = 4 + static_cast<int64_t>(schedule_.Draw(12));
     commits_after_ = 1 + static_cast<int64_t>(schedule_.Draw(3));
@@ -83,10 +92,10 @@ class ElasticProgram {
   int64_t steps() const { return steps_; }
   int64_t pause_ns() const { return pause_ns_; }
   // Of one round of all tensors.
-  uint64_t ResultBytes() const {
-    uint64_t elements = 8;  // the state, and whether there is a change
-    for (const Tensor& tensor : tensors_) elements += tensor.elements;
-    return elements * sizeof(int64_t);
+  uint64_t ResultBytes(int32_t num_workers) const {
+    uint64_t bytes = 8 * sizeof(int64_t);  // the state, and whether there is a change
+    for (const SetTensor& tensor : tensors_) bytes += tensor.OfJob(num_workers).ResultBytes();
+    return bytes;
   }
 
   End Run(ElasticSession* own, ElasticState* state) {
@@ -110,25 +119,45 @@ class ElasticProgram {
     for (const auto& sent : own.sent)
       Expect(sent->calls == 1,
              own.What() + "an exchange has ended " + std::to_string(sent->calls) + " times");
+    for (const auto& sent : own.of_steps) {
+      Expect(sent->calls == 1, own.What() + sent->tensor->name() + " has ended " +
+                                   std::to_string(sent->calls) + " times");
+      if (sent->status.ok()) CheckResult(own, *sent);
+    }
   }
 
  private:
-  struct Tensor {
-    int64_t elements = 0;
-    ExchangeKind kind = ExchangeKind::kSum;
-  };
+  static constexpr int64_t kMostSteps = 1000;
+
+  static SetTensor DrawTensor(EventSchedule* schedule, size_t number) {
+    SetTensor tensor;
+    tensor.number = number;
+    tensor.rows = 1 + static_cast<int64_t>(schedule->Draw(schedule->Chance(0.3) ? 6000 : 800));
+    tensor.description.name = NameOf(number);
+    tensor.description.dtype = DType::kInt64;
+    tensor.description.shape = {tensor.rows};
+    if (schedule->Chance(0.2)) tensor.description.kind = ExchangeKind::kBroadcast;
+    return tensor;
+  }
+  // Of an alltoall nobody keeps what another worker lacks: it is a gather here.
+  static SetTensor DrawForm(EventSchedule* schedule, size_t number) {
+    SetTensor tensor = SetTensor::Drawn(schedule, number, /*num_workers=*/1, /*is_of_set=*/0);
+    tensor.description.name = NameOf(number);
+    if (tensor.description.kind == ExchangeKind::kAllToAll)
+      tensor.description.kind = ExchangeKind::kGather;
+    return tensor;
+  }
 
   void Expect(bool holds, const std::string& what) {
     if (!holds) schedule_.Fail(what);
   }
 
-  // What a worker gives, and no other one, in any other epoch, step or tensor.
-  static int64_t Value(const ElasticEpoch& epoch, int64_t step, size_t tensor, int32_t rank,
-                       size_t element) {
+  // Another number in each epoch, step and tensor.
+  static int64_t Mixed(const ElasticEpoch& epoch, int64_t step, size_t tensor) {
     uint64_t mixed = 1;
-    for (const uint64_t each : {static_cast<uint64_t>(epoch.number), static_cast<uint64_t>(step),
-                                static_cast<uint64_t>(tensor), static_cast<uint64_t>(rank),
-                                static_cast<uint64_t>(element)}) {
+    for (const uint64_t each :
+         {static_cast<uint64_t>(epoch.number), static_cast<uint64_t>(step),
+          static_cast<uint64_t>(tensor), static_cast<uint64_t>(int32_t{-1}), uint64_t{0}}) {
       mixed = (mixed ^ each) * 0x9e3779b97f4a7c15;
       mixed ^= mixed >> 29;
     }
@@ -137,13 +166,23 @@ class ElasticProgram {
 
   // Who gives a step's tensor up; -1: nobody.
   int32_t GiverUp(const ElasticEpoch& epoch, int64_t step, size_t tensor) const {
-    if (!gives_up_ || tensors_[tensor].kind != ExchangeKind::kSum) return -1;
-    const int64_t drawn = Value(epoch, step, tensor, -1, 0);
+    if (!gives_up_ || tensors_[tensor].description.kind != ExchangeKind::kSum) return -1;
+    const int64_t drawn = Mixed(epoch, step, tensor);
     return drawn % 10 == 0 ? static_cast<int32_t>(drawn / 10 % epoch.job.num_workers()) : -1;
   }
 
-  int32_t Root(const ElasticEpoch& epoch, size_t tensor) const {
-    return static_cast<int32_t>(tensor) % epoch.job.num_workers();
+  // Those of an epoch stay where they are.
+  const SetTensor& TensorOf(const ElasticEpoch& epoch, size_t number) {
+    std::vector<SetTensor>& all = of_epochs_[&epoch];
+    if (all.empty()) {
+      for (const SetTensor& tensor : tensors_) {
+        all.push_back(tensor.OfJob(epoch.job.num_workers()));
+        if (tensor.description.kind == ExchangeKind::kBroadcast)
+          all.back().description.root_rank =
+              static_cast<int32_t>(tensor.number) % epoch.job.num_workers();
+      }
+    }
+    return all[number];
   }
 
   static std::string NameOf(size_t tensor) { return "gradient" + std::to_string(tensor); }
@@ -190,31 +229,48 @@ class ElasticProgram {
     std::vector<size_t> order(tensors_.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[schedule_.Draw(i - 1)]);
-    std::vector<std::shared_ptr<ProgramExchange>> sent(tensors_.size());
+    std::vector<std::shared_ptr<SetExchange>> sent(tensors_.size());
     for (const size_t i : order) {
       if (GiverUp(epoch, step, i) == own->rank) {
         ++outcome_.given_up_rounds;
         own->worker->GiveUpRounds({NameOf(i)}, "the program leaves this step out");
         continue;
       }
-      std::vector<int64_t> input(tensors_[i].elements);
-      for (size_t at = 0; at < input.size(); ++at) input[at] = Value(epoch, step, i, own->rank, at);
-      sent[i] = Send(own, NameOf(i), tensors_[i].kind, Root(epoch, i), std::move(input));
+      sent[i] = Begin(own, step, i);
       if (schedule_.Chance(0.2)) schedule_.Sleep(static_cast<int64_t>(schedule_.Draw(1000000)));
     }
     bool is_well = true;
     for (size_t i = 0; i < sent.size(); ++i) {
-      if (sent[i] != nullptr) is_well = CheckSum(*own, step, i, sent[i].get(), state) && is_well;
+      if (sent[i] != nullptr) is_well = CheckSum(*own, step, i, *sent[i], state) && is_well;
     }
     ++state->now.step;
     return is_well;
   }
 
-  bool CheckSum(const ElasticSession& own, int64_t step, size_t tensor, ProgramExchange* sent,
+  std::shared_ptr<SetExchange> Begin(ElasticSession* own, int64_t step, size_t number) {
+    const SetTensor& tensor = TensorOf(*own->epoch, number);
+    const int64_t round = static_cast<int64_t>(own->epoch->number) * kMostSteps + step;
+    own->of_steps.push_back(
+        SetExchange::Begin(own->worker, tensor, round, /*on_end=*/nullptr, own->gpu));
+    ++outcome_.exchanges;
+    if (own->of_steps.back()->is_of_gpu) ++outcome_.gpu_exchanges;
+    if (tensor.description.HasOwnRows()) ++outcome_.row_exchanges;
+    if (!tensor.description.codec.empty()) ++outcome_.coded_sums;
+    return own->of_steps.back();
+  }
+
+  void CheckResult(const ElasticSession& own, const SetExchange& sent) {
+    const std::string fault = results_.FindFault(sent, sent.tensor->members, own.rank);
+    Expect(fault.empty(), own.What() + sent.tensor->name() + " (" +
+                              sent.tensor->description.ToString() + ") of step " +
+                              std::to_string(sent.round % kMostSteps) + " " + fault);
+  }
+
+  bool CheckSum(const ElasticSession& own, int64_t step, size_t tensor, SetExchange& sent,
                 ElasticState* state) {
     const ElasticEpoch& epoch = *own.epoch;
     const std::string what = NameOf(tensor) + " of step " + std::to_string(step);
-    const Status status = sent->Await();
+    const Status status = sent.Await();
     if (GiverUp(epoch, step, tensor) >= 0) {
       Expect(!status.ok(), own.What() + what + " is complete, although a worker has given it up");
       // By the withdrawal, or by the next round's push, which may overtake it (protocol rule 31).
@@ -223,17 +279,9 @@ class ElasticProgram {
       return is_told || Check(own, what, status);
     }
     if (!Check(own, what, status)) return false;
-    const bool is_sum = tensors_[tensor].kind == ExchangeKind::kSum;
-    for (size_t at = 0; at < sent->output.size(); ++at) {
-      int64_t expected = 0;
-      for (int32_t rank = 0; rank < epoch.job.num_workers(); ++rank) {
-        if (is_sum || rank == Root(epoch, tensor)) expected += Value(epoch, step, tensor, rank, at);
-      }
-      Expect(sent->output[at] == expected,
-             own.What() + what + ": element " + std::to_string(at) + " is not the sum");
-    }
-    state->now.digest = state->now.digest * 31 + sent->output[0] % 1000003;
-    state->now.digest %= int64_t{1} << 40;
+    CheckResult(own, sent);
+    for (const uint8_t each : sent.output)
+      state->now.digest = (state->now.digest * 31 + each) % (int64_t{1} << 40);
     return true;
   }
 
@@ -257,7 +305,9 @@ class ElasticProgram {
   ElasticRendezvous& rendezvous_;
   const std::function<bool(const ElasticEpoch& epoch)> may_fail_;
   SimulationOutcome& outcome_;
-  std::vector<Tensor> tensors_;
+  std::vector<SetTensor> tensors_;  // of no epoch
+  std::map<const ElasticEpoch*, std::vector<SetTensor>> of_epochs_;
+  SetResults results_;
   int64_t steps_ = 0, commits_after_ = 1, pause_ns_ = 0;
   bool gives_up_ = false;
   std::map<const ElasticEpoch*, ElasticState::Values> sent_states_;  // by rank 0

@@ -72,6 +72,8 @@ class ElasticRendezvous {
 
   // Called when the workers of an epoch begin.
   void OnBegun(std::function<void()> call) { on_begun_ = std::move(call); }
+  // Where a worker is, if not on the same host as all.
+  void SetHost(const std::string& worker, const std::string& host) { hosts_[worker] = host; }
   // Its host is no longer in use.
   void SendAway(const std::string& worker) {
     schedule_.Note(worker + " is to leave");
@@ -225,6 +227,10 @@ class ElasticRendezvous {
     epoch->number = epochs_.size() + 1;
     epoch->job.epoch = network_.tamper().repeats_epochs ? 1 : static_cast<uint32_t>(epoch->number);
     epoch->job.worker_hosts.assign(epoch->workers.size(), "host");
+    for (size_t rank = 0; rank < epoch->workers.size(); ++rank) {
+      const auto host = hosts_.find(epoch->workers[rank]);
+      if (host != hosts_.end()) epoch->job.worker_hosts[rank] = host->second;
+    }
     for (const std::string& server : epoch->servers)
       epoch->job.server_endpoints.push_back(servers_[server].endpoint);
     StopCoordinator();  // who was in the last epoch has left it
@@ -323,7 +329,8 @@ class ElasticRendezvous {
   std::unique_ptr<Coordinator> coordinator_;  // of the last epoch
   std::vector<std::unique_ptr<ElasticEpoch>> epochs_;
   Participants workers_, servers_;
-  std::vector<std::string> members_;  // of the last epoch that has begun, by rank
+  std::map<std::string, std::string> hosts_;  // of workers that have their own
+  std::vector<std::string> members_;          // of the last epoch that has begun, by rank
   std::set<std::string> done_, leaving_, ready_, given_up_, ended_;
   std::map<std::string, int64_t> gone_ns_;  // since when, as the scheduler sees it, or will
   const ElasticEpoch* changing_ = nullptr;  // whose workers have been told

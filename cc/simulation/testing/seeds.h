@@ -14,10 +14,13 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "cc/base/logging.h"
 #include "cc/simulation/testing/elastic_job.h"
 #include "cc/simulation/testing/simulated_job.h"
+#include "cc/staging/local_messages.h"
 #include "cc/wire/control.h"
 
 namespace byteps {
@@ -101,6 +104,40 @@ inline Plant InControl(const std::function<void(const std::string& from, const s
       if (changed != sent) ReplacePayload(frame, std::move(changed));
     };
   };
+}
+
+using LaunchEntries = std::vector<LaunchEntry>;
+
+// Changes what local rank 0 tells the other ranks of its host.
+inline Plant InLaunchLog(
+    const std::function<void(LaunchEntries* entries, EventSchedule*)>& change) {
+  return [change](SimulatedNetwork* network) {
+    network->tamper().on_frame = [network, change](const std::string& from, const std::string& to,
+                                                   OutgoingFrame* frame) {
+      const bool is_of_host = from.rfind("worker", 0) == 0 && to.rfind("worker", 0) == 0;
+      if (!is_of_host || frame->payload == nullptr) return;
+      LocalMessage message;
+      const std::string sent(static_cast<const char*>(frame->payload), frame->header.payload_bytes);
+      if (!DecodeLocal(sent, &message).ok() || !std::holds_alternative<LogSlice>(message)) return;
+      change(&std::get<LogSlice>(message).entries, &network->schedule());
+      ReplacePayload(frame, EncodeLocal(message));
+    };
+  };
+}
+
+inline bool IsCollective(const LaunchEntry& entry) {
+  return entry.kind != LaunchEntry::Kind::kFail && entry.kind != LaunchEntry::Kind::kEnd;
+}
+
+// A rank leaves out an entry now and then.
+inline Plant SkippedLaunches() {
+  return InLaunchLog([](LaunchEntries* entries, EventSchedule* schedule) {
+    LaunchEntry& last = entries->back();
+    if (!IsCollective(last) || !schedule->Chance(0.05)) return;
+    last.kind = LaunchEntry::Kind::kFail;
+    last.key = 1;  // of no tensor
+    last.reason = Cancelled("nothing fails by it");
+  });
 }
 
 inline uint64_t Given(const char* variable, uint64_t otherwise) {

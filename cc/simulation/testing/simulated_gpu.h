@@ -30,7 +30,7 @@ class SimulatedGpu {
   Status Start(Worker* worker) {
     auto device = std::make_shared<CpuRankDevice>();
     device_ = device.get();
-    device->Delay([this] { Delay(); });
+    device->Delay([pace = std::make_shared<Pace>(&network_, process_)] { pace->Delay(); });
     if (schedule_.Chance(0.2)) device->WaitForNothing();
     return LocalGroup::Create(worker, std::move(device), &group_,
                               std::make_unique<SimulatedVan>(&network_, process_));
@@ -66,21 +66,33 @@ class SimulatedGpu {
   void OnFailure(const Status& reason) { group_->OnFailure(reason); }
 
  private:
-  // Of a step, or of a call, which waits for whoever else uses the device.
-  void Delay() {
-    if (network_.IsDead(process_)) {  // it does nothing more, until it is aborted
-      if (dead_ns_ == 0) dead_ns_ = schedule_.NowNanos();
-      if (schedule_.NowNanos() < dead_ns_ + kDeathNanos)
-        schedule_.Sleep(dead_ns_ + kDeathNanos - schedule_.NowNanos());
+  // How fast the device is, which may be at work for longer than this: its worker holds the group.
+  class Pace {
+   public:
+    Pace(SimulatedNetwork* network, std::string process)
+        : network_(*network), schedule_(network->schedule()), process_(std::move(process)) {}
+
+    // Of a step, or of a call, which waits for whoever else uses the device.
+    void Delay() {
+      if (network_.IsDead(process_)) {  // it does nothing more, until it is aborted
+        if (dead_ns_ == 0) dead_ns_ = schedule_.NowNanos();
+        if (schedule_.NowNanos() < dead_ns_ + kDeathNanos)
+          schedule_.Sleep(dead_ns_ + kDeathNanos - schedule_.NowNanos());
+      }
+      if (schedule_.Chance(0.3)) schedule_.Sleep(static_cast<int64_t>(schedule_.Draw(100000)));
+      if (schedule_.Chance(0.001)) schedule_.Sleep(static_cast<int64_t>(schedule_.Draw(300000000)));
     }
-    if (schedule_.Chance(0.3)) schedule_.Sleep(static_cast<int64_t>(schedule_.Draw(100000)));
-    if (schedule_.Chance(0.001)) schedule_.Sleep(static_cast<int64_t>(schedule_.Draw(300000000)));
-  }
+
+   private:
+    SimulatedNetwork& network_;
+    EventSchedule& schedule_;
+    const std::string process_;
+    int64_t dead_ns_ = 0;  // since when; 0: it is not
+  };
 
   SimulatedNetwork& network_;
   EventSchedule& schedule_;
   const std::string process_;
-  int64_t dead_ns_ = 0;              // since when; 0: it is not
   CpuRankDevice* device_ = nullptr;  // the group's
   std::shared_ptr<LocalGroup> group_;
 };

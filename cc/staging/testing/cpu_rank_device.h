@@ -155,7 +155,8 @@ class CpuRankDevice : public RankDevice {
   }
 
   Status NewGroup(NcclUniqueId* id) override {
-    const std::string name = "group " + std::to_string(reinterpret_cast<uintptr_t>(this));
+    static std::atomic<uint64_t> groups{0};
+    const std::string name = "group " + std::to_string(++groups);
     id->bytes.fill(0);
     std::copy(name.begin(), name.end(), id->bytes.begin());
     return OkStatus();
