@@ -15,7 +15,7 @@ void SummationService::OnOpen(const std::shared_ptr<Connection>& connection) {
 
 Status SummationService::CheckReturn(const Hello& hello) const {
   if (!hello.again) return OkStatus();
-  if (!connections_.Knows(hello.rank, hello.path)) {
+  if (!connections_.Knows(hello.rank)) {
     return FailedPrecondition("this server does not know " + hello.PeerName() +
                               ", it has been started anew");
   }

@@ -175,6 +175,20 @@ TEST_F(ResumeTest, AnotherPushThanTheOneThatWasCutOffIsRefused) {
   EXPECT_EQ(workers_.NewPush(header, 1).Begin().code(), StatusCode::kInvalidArgument);
 }
 
+// One of its connections may break before this side has seen it open: the server is the same.
+TEST_F(ResumeTest, WhoIsKnownByAnotherPathMayComeAgain) {
+  constexpr uint32_t kOther = 1;
+  FakeConnection again(1, /*again=*/true, kOther);
+  EXPECT_TRUE(workers_.service.CheckReturn(again.peer()).ok());
+  const auto connection = std::make_shared<FakeConnection>(1, /*again=*/true, kOther);
+  workers_.service.OnOpen(connection);
+  workers_.connections[1] = connection;
+  ASSERT_TRUE(Ask(1, 0).ok());
+  const ResumeAnswer answer = TakeAnswer(1, &replies_);
+  ASSERT_EQ(answer.incomplete.size(), 1u);
+  EXPECT_EQ(answer.incomplete[0].received_bytes, 0u);
+}
+
 TEST_F(ResumeTest, NobodyPushesBeforeTheAnswerOrGoesOnWithoutOne) {
   Break(1);
   ComeAgain(1);

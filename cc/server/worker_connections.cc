@@ -18,9 +18,9 @@ std::shared_ptr<WorkerConnection> WorkerConnections::Open(
   return worker;
 }
 
-bool WorkerConnections::Knows(int32_t rank, uint32_t path) const {
+bool WorkerConnections::Knows(int32_t rank) const {
   MutexLock lock(mutex_);
-  return path < connections_[rank].size() && connections_[rank][path] != nullptr;
+  return !connections_[rank].empty();
 }
 
 bool WorkerConnections::HasConnectionInUse(int32_t rank) const {

@@ -20,8 +20,8 @@ class WorkerConnections {
 
   // From OnOpen: what is kept for this connection, and for those that come in its place.
   std::shared_ptr<WorkerConnection> Open(const std::shared_ptr<Connection>& connection);
-  // Whether there has been one.
-  bool Knows(int32_t rank, uint32_t path) const;
+  // Whether there has been one of this worker.
+  bool Knows(int32_t rank) const;
   bool HasConnectionInUse(int32_t rank) const;
 
   // One of each of `ranks`, if nothing is being sent to it on any.
