@@ -7,8 +7,8 @@
 namespace byteps {
 namespace {
 
-constexpr std::array<const char*, 9> kKindNames = {
-    "sum", "min", "max", "broadcast", "gather", "store", "alltoall", "product", "rowsum"};
+constexpr std::array<const char*, 10> kKindNames = {
+    "sum", "min", "max", "broadcast", "gather", "store", "alltoall", "product", "rowsum", "table"};
 
 // Elements of one tensor; far beyond any memory, and far from overflowing a product with an
 // element's size.
@@ -101,6 +101,10 @@ Status TensorDescription::Validate(int32_t num_workers) const {
   if (kind != ExchangeKind::kStore && staleness != kUnboundedStaleness)
     return InvalidArgument(who + "only a store has a staleness; got " + ToString());
   if (kind == ExchangeKind::kStore) BYTEPS_RETURN_IF_ERROR(ValidateStore());
+  if (home < 0 || (kind != ExchangeKind::kTable && home > 0))
+    return InvalidArgument(who + "only a table has a home; got " + ToString());
+  if (kind == ExchangeKind::kTable && (dtype != DType::kUInt8 || shape.size() != 1))
+    return InvalidArgument(who + "requests to a table are bytes; got " + ToString());
   const bool is_of_rows = kind == ExchangeKind::kGather && dtype == DType::kUInt8;
   if (codec.empty() || is_of_rows) return OkStatus();
   if (kind != ExchangeKind::kSum || dtype != DType::kFloat32) {
@@ -121,7 +125,7 @@ Status TensorDescription::ValidateMembers(int32_t num_workers) const {
     return InvalidArgument(who + "root_rank " + std::to_string(root_rank) +
                            " is not in the process set");
   }
-  if (kind == ExchangeKind::kStore || backup_workers > 0 || grace_ms != kNoGrace) {
+  if (IsHeldByServers() || backup_workers > 0 || grace_ms != kNoGrace) {
     return InvalidArgument(who + "the rounds of a process set wait for all of its workers; got " +
                            ToString());
   }
@@ -171,8 +175,9 @@ bool TensorDescription::SameExchangeAs(const TensorDescription& other) const {
       codec == other.codec || (IsChosenByCoordinator(codec) && IsChosenByCoordinator(other.codec));
   return dtype == other.dtype && kind == other.kind && average == other.average &&
          per_host == other.per_host && backup_workers == other.backup_workers &&
-         grace_ms == other.grace_ms && staleness == other.staleness && is_same_codec &&
-         shape == other.shape && (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
+         grace_ms == other.grace_ms && staleness == other.staleness && home == other.home &&
+         is_same_codec && shape == other.shape &&
+         (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
 }
 
 uint64_t KeyOfName(const std::string& name) {

@@ -30,6 +30,10 @@ enum class ExchangeKind : uint8_t {
   // Each worker has some rows of a table, with their indices (base/coded_rows.h). All get all rows
   // that some worker has, those with one index added up.
   kRowSum = 8,
+  // Servers hold rows of a table, and what its optimizer keeps for them. A contribution is a
+  // request of one worker: to read some rows, or to change them, which is done when all workers
+  // have asked (base/table_request.h).
+  kTable = 9,
 };
 
 // TensorDescription::staleness: no worker waits for another one.
@@ -41,7 +45,7 @@ inline constexpr int32_t kNoGrace = -2;
 inline constexpr int32_t kAdaptiveGrace = -1;
 
 // "sum", "min", "max", "broadcast", "gather", "store", "alltoall", "product",
-// "rowsum".
+// "rowsum", "table".
 const char* ExchangeKindName(ExchangeKind kind);
 bool ParseExchangeKind(const std::string& name, ExchangeKind* kind);
 
@@ -69,6 +73,9 @@ struct TensorDescription {
   // kStore only: a worker that has pushed so many times more often than another one waits for its
   // answer until that has pushed again.
   int32_t staleness = kUnboundedStaleness;
+  // kTable only: a number of the server that holds the rows. Numbers that differ by 1 are different
+  // servers, as long as there are two.
+  int32_t home = 0;
   // How contributions are compressed in frames, with all options, as the codec names itself
   // (codec/codec.h); empty: not. Sums and averages of float32; a gather of bytes that the caller
   // has encoded, where it only lets workers find out that they disagree.
@@ -78,7 +85,12 @@ struct TensorDescription {
   // contributions say.
   bool HasOwnRows() const {
     return kind == ExchangeKind::kGather || kind == ExchangeKind::kAllToAll ||
-           kind == ExchangeKind::kRowSum;
+           kind == ExchangeKind::kRowSum || kind == ExchangeKind::kTable;
+  }
+
+  // Whether servers hold values from one round to the next. Each worker then counts its own rounds.
+  bool IsHeldByServers() const {
+    return kind == ExchangeKind::kStore || kind == ExchangeKind::kTable;
   }
 
   // Elements of the whole tensor; if HasOwnRows elements of one row.
@@ -97,8 +109,8 @@ struct TensorDescription {
   // Whether rounds end without some workers, and those who are missed are one round behind at most.
   bool IsQuorumSum() const { return !average && backup_workers > 0; }
 
-  // Same dtype, shape, kind, average, root, per_host, backup_workers, grace_ms, staleness and
-  // codec: the workers agree.
+  // Same dtype, shape, kind, average, root, per_host, backup_workers, grace_ms, staleness,
+  // home and codec: the workers agree.
   bool SameExchangeAs(const TensorDescription& other) const;
 
  private:

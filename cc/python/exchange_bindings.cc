@@ -96,7 +96,8 @@ std::shared_ptr<Handle> NewHandle() {
 TensorDescription Describe(const std::string& name, const std::string& dtype,
                            std::vector<int64_t> shape, const std::string& kind, bool average,
                            int32_t root_rank, int32_t backup_workers, const std::string& codec,
-                           int32_t staleness = kUnboundedStaleness, int32_t grace_ms = kNoGrace) {
+                           int32_t staleness = kUnboundedStaleness, int32_t grace_ms = kNoGrace,
+                           int32_t home = 0) {
   TensorDescription tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
@@ -106,6 +107,7 @@ TensorDescription Describe(const std::string& name, const std::string& dtype,
   tensor.codec = codec;
   tensor.staleness = staleness;
   tensor.grace_ms = grace_ms;
+  tensor.home = home;
   if (!ParseDType(dtype, &tensor.dtype)) {
     throw EngineError{InvalidArgument(
         "tensor \"" + name + "\": dtype " + dtype +
@@ -113,9 +115,9 @@ TensorDescription Describe(const std::string& name, const std::string& dtype,
         "int32 or int64")};
   }
   if (!ParseExchangeKind(kind, &tensor.kind)) {
-    throw EngineError{
-        InvalidArgument("tensor \"" + name + "\": unknown operation \"" + kind +
-                        "\"; use sum, min, max, broadcast, gather, store, alltoall or product")};
+    throw EngineError{InvalidArgument(
+        "tensor \"" + name + "\": unknown operation \"" + kind +
+        "\"; use sum, min, max, broadcast, gather, store, alltoall, product or table")};
   }
   return tensor;
 }
@@ -131,11 +133,14 @@ void CheckOutput(const py::array& output, const py::array& input, const std::str
   }
 }
 
-std::shared_ptr<Handle> ExchangeArray(
-    const py::array& given, const std::string& name, const std::string& kind, bool average,
-    int32_t root_rank, std::optional<int32_t> priority, const std::optional<std::string>& dtype,
-    const std::optional<py::array>& output, int32_t backup_workers, const std::string& codec,
-    int32_t staleness, std::vector<int64_t> splits, int32_t grace_ms, bool contributes) {
+std::shared_ptr<Handle> ExchangeArray(const py::array& given, const std::string& name,
+                                      const std::string& kind, bool average, int32_t root_rank,
+                                      std::optional<int32_t> priority,
+                                      const std::optional<std::string>& dtype,
+                                      const std::optional<py::array>& output,
+                                      int32_t backup_workers, const std::string& codec,
+                                      int32_t staleness, std::vector<int64_t> splits,
+                                      int32_t grace_ms, bool contributes, int32_t home) {
   std::shared_ptr<Handle> handle = NewHandle();
   handle->input = py::array::ensure(given, py::array::c_style);
   const py::array& array = handle->input;
@@ -145,7 +150,7 @@ std::shared_ptr<Handle> ExchangeArray(
   ExchangeRequest request;
   request.tensor =
       Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))), handle->shape, kind,
-               average, root_rank, backup_workers, codec, staleness, grace_ms);
+               average, root_rank, backup_workers, codec, staleness, grace_ms, home);
   if (DTypeSize(request.tensor.dtype) != static_cast<size_t>(array.itemsize())) {
     throw EngineError{InvalidArgument(
         "tensor \"" + name + "\": dtype " + *dtype + " takes " +
@@ -230,9 +235,9 @@ void DefineExchanges(py::module_& module) {
              py::arg("priority") = py::none(), py::arg("dtype") = py::none(),
              py::arg("output") = py::none(), py::arg("backup_workers") = 0, py::arg("codec") = "",
              py::arg("staleness") = kUnboundedStaleness, py::arg("splits") = std::vector<int64_t>(),
-             py::arg("grace_ms") = kNoGrace, py::arg("contributes") = true,
+             py::arg("grace_ms") = kNoGrace, py::arg("contributes") = true, py::arg("home") = 0,
              "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
-             "given: an array like the input; not for gather and alltoall.");
+             "given: an array like the input; not for gather, alltoall and table.");
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange in flight.")
       .def("wait", &Handle::Wait, py::arg("timeout") = 600.0,
            "The result as an array of the input's dtype.")

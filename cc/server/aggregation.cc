@@ -18,7 +18,8 @@ std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uin
     case ExchangeKind::kMin:
     case ExchangeKind::kMax:
     case ExchangeKind::kProduct:
-    case ExchangeKind::kStore:  // has no aggregation: server/part_store.h
+    case ExchangeKind::kStore:  // have no aggregation: server/part_store.h, server/part_table.h
+    case ExchangeKind::kTable:
       break;
   }
   if (tensor.backup_workers > 0)

@@ -36,7 +36,7 @@ class PartStore : public ServedPart {
   // `entry`: of the store, lives as long as the service.
   PartStore(Options options, const TableEntry* entry);
 
-  bool IsStore() const override { return true; }
+  bool HoldsValues() const override { return true; }
   Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
                std::vector<Reply>* replies) override;
   PushOutcome End(const Push& push, std::vector<Reply>* replies) override;

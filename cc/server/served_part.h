@@ -1,5 +1,6 @@
 // ServedPart: one part of a tensor at the server that owns it. What happens to pushes is behind it:
-// part_rounds.h has rounds that all workers share, part_store.h an asynchronous store.
+// part_rounds.h has rounds that all workers share, part_store.h an asynchronous store, part_table.h
+// rows of a table.
 #ifndef TF_BYTEPS_CC_SERVER_SERVED_PART_H_
 #define TF_BYTEPS_CC_SERVER_SERVED_PART_H_
 
@@ -31,7 +32,8 @@ class ServedPart {
   };
   virtual ~ServedPart() = default;
 
-  virtual bool IsStore() const { return false; }
+  // Whether it has values from one round to the next, and each worker counts its own rounds.
+  virtual bool HoldsValues() const { return false; }
 
   // The header of a push has arrived. Sets `sink` if the payload is wanted. An error means that the
   // worker broke the protocol: it pushed this round before.

@@ -9,6 +9,7 @@
 #include "cc/codec/part_forms.h"
 #include "cc/server/part_rounds.h"
 #include "cc/server/part_store.h"
+#include "cc/server/part_table.h"
 
 namespace byteps {
 namespace {
@@ -72,16 +73,18 @@ Status ServedTensor::AddVariant(const TableEntry& entry, const ServedPart::Optio
 
 void ServedTensor::AddPart(const TableEntry* entry, uint32_t part,
                            const ServedPart::Options& part_options) {
-  const bool is_store = entry->tensor.kind == ExchangeKind::kStore;
+  const bool holds_values = entry->tensor.IsHeldByServers();
   std::shared_ptr<ServedPart>& known = parts_[part];
-  // Rounds of a name that becomes a store have been given up, or the coordinator would have refused
-  // it.
-  if (known != nullptr && (!is_store || known->IsStore())) return;
+  // Rounds of a name that becomes a store or a table have been given up, or the coordinator would
+  // have refused it.
+  if (known != nullptr && (!holds_values || known->HoldsValues())) return;
   ServedPart::Options options = part_options;
   options.tensor_name = name_;
   options.part = part;
-  if (is_store)
+  if (entry->tensor.kind == ExchangeKind::kStore)
     known = std::make_shared<PartStore>(std::move(options), entry);
+  else if (entry->tensor.kind == ExchangeKind::kTable)
+    known = std::make_shared<PartTable>(std::move(options), entry);
   else
     known = std::make_shared<PartRounds>(std::move(options));
 }

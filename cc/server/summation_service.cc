@@ -245,7 +245,7 @@ void SummationService::OnWorkersJoined(const Joined& joined) {
   for (const FoundPart& found : tensors_.AllFound()) {
     std::vector<Reply> replies;
     // A store goes on without them as without those who leave it; their next push comes back.
-    if (found.part->IsStore()) {
+    if (found.part->HoldsValues()) {
       std::vector<DepartedWorker> gone;
       gone.reserve(ranks.size());
       for (const int32_t rank : ranks) gone.push_back({rank, false});

@@ -14,10 +14,10 @@ template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<TensorDescription>& message) {
   archive.Name(message.name, kMaxNameBytes);
   archive(message.dtype, message.kind, message.average, message.root_rank, message.per_host,
-          message.backup_workers, message.grace_ms, message.staleness);
+          message.backup_workers, message.grace_ms, message.staleness, message.home);
   archive.Name(message.codec, kMaxCodecBytes);
   archive(message.shape);
-  archive.Check(message.dtype <= DType::kInt64 && message.kind <= ExchangeKind::kRowSum);
+  archive.Check(message.dtype <= DType::kInt64 && message.kind <= ExchangeKind::kTable);
 }
 
 template <typename Archive>

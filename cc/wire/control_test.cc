@@ -83,7 +83,7 @@ TEST(ControlTest, TheBytesStayTheSame) {
   std::ostringstream digest;
   for (const int byte : Sha256(all))
     digest << std::hex << std::setw(2) << std::setfill('0') << byte;
-  EXPECT_EQ(digest.str(), "80a6467a3f2e4e7c439f818a2009b659e61d3662f520bac4a2918ddf0030c263");
+  EXPECT_EQ(digest.str(), "f3ffc3e16d891e3318de864c73482d04b5c219cd5dbc098b0fb66315b56624a5");
 }
 
 TEST(ControlTest, FieldsArriveWhereTheyBelong) {

@@ -273,6 +273,10 @@ void Worker::FinishLocally(const ExchangeRequest& request) {
     refusal = state_.exchanges.BeginAndEnd(request.tensor.name, Now());
   }
   if (!refusal.ok()) return request.done(refusal);
+  if (request.tensor.kind == ExchangeKind::kTable) {
+    return request.done(FailedPrecondition("tensor \"" + request.tensor.name +
+                                           "\": a job of one worker has no server for its rows"));
+  }
   void* output = request.output;
   uint64_t bytes = request.tensor.ByteCount();
   if (request.tensor.HasOwnRows()) {

@@ -174,6 +174,14 @@ int32_t Placement::LeastOf(const std::vector<double>& loads) const {
   return best;
 }
 
+int32_t Placement::ServerOf(int32_t home) const {
+  std::vector<int32_t> servers;
+  for (size_t server = 0; server < shares_.size(); ++server) {
+    if (shares_[server] > 0) servers.push_back(static_cast<int32_t>(server));
+  }
+  return servers[home % servers.size()];
+}
+
 std::vector<std::vector<PartPlacement>> Placement::Place(const std::vector<Request>& requests) {
   uint64_t list_bytes = 0;
   for (const Request& request : requests) list_bytes += request.tensor->ByteCount();
@@ -189,6 +197,7 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
     PartPlacement* place;
     int32_t must_be_at;  // a server, or -1
     bool is_row_block;
+    int32_t home;  // of a table, or -1
   };
   std::vector<Part> parts;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -203,7 +212,8 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
         placed[i][index].server = first->parts[index].server;
       } else {
         parts.push_back({bytes, &placed[i][index], index == 0 ? first_server : -1,
-                         tensor->kind == ExchangeKind::kRowSum});
+                         tensor->kind == ExchangeKind::kRowSum,
+                         tensor->kind == ExchangeKind::kTable ? tensor->home : -1});
       }
     }
   }
@@ -211,7 +221,9 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
                    [](const Part& a, const Part& b) { return a.bytes > b.bytes; });
   for (const Part& part : parts) {
     // How long blocks of rows are, only their rounds say; those of one table are alike.
-    const int32_t best = part.is_row_block ? LeastOf(row_blocks_) : LeastLoaded();
+    const int32_t best = part.home >= 0      ? ServerOf(part.home)
+                         : part.is_row_block ? LeastOf(row_blocks_)
+                                             : LeastLoaded();
     part.place->server = part.must_be_at >= 0 ? part.must_be_at : best;
     if (part.is_row_block) ++row_blocks_[part.place->server];
     loads_[part.place->server] += Load(part.bytes);

@@ -103,6 +103,8 @@ class Placement {
 
  private:
   int32_t LeastLoaded() const;
+  // See TensorDescription::home.
+  int32_t ServerOf(int32_t home) const;
   int32_t LeastOf(const std::vector<double>& loads) const;
   void ShareAmongThoseLeft();
 

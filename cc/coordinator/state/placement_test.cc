@@ -120,6 +120,18 @@ TEST(PlacementTest, BlocksOfRowsAreSpreadOverAllServers) {
   EXPECT_EQ(blocks, (std::vector<int>{2, 2, 2}));
 }
 
+// (protocol rule 38)
+TEST(PlacementTest, NeighboringHomesOfTablesAreDifferentServers) {
+  Placement placement({"a", "b"}, {"c", "c", "c"}, 0);
+  placement.Lose(1);
+  TensorDescription tensor = Float32({-1});
+  tensor.kind = ExchangeKind::kTable;
+  std::vector<int32_t> servers;
+  for (tensor.home = 0; tensor.home < 4; ++tensor.home)
+    servers.push_back(placement.Place({{&tensor}})[0][0].server);
+  EXPECT_EQ(servers, (std::vector<int32_t>{0, 2, 0, 2}));
+}
+
 TEST(PlacementTest, ShortPartsOfAListFillWhatTheLongOnesLeave) {
   // Short ones first, then three long ones for two servers: one by one they cannot be balanced.
   std::vector<TensorDescription> list;

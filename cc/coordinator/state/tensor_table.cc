@@ -29,8 +29,8 @@ bool ExcludesStore(const TensorDescription& known, const TensorDescription& tens
     return each.kind == ExchangeKind::kSum && each.dtype == DType::kUInt8 && !each.average &&
            each.shape == std::vector<int64_t>{1};
   };
-  return (known.kind == ExchangeKind::kStore || tensor.kind == ExchangeKind::kStore) &&
-         !may_be_placeholder(known) && !may_be_placeholder(tensor);
+  return (known.IsHeldByServers() || tensor.IsHeldByServers()) && !may_be_placeholder(known) &&
+         !may_be_placeholder(tensor);
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ TensorTable::Outcome TensorTable::Find(const TensorDescription& tensor, Variants
     outcome.status = FailedPrecondition(
         "tensor \"" + tensor.name + "\" is known as " + known.entry.tensor.ToString() +
         " and was given as " + tensor.ToString() +
-        ": what is exchanged asynchronously keeps shape, dtype and staleness; use another name");
+        ": what servers hold keeps shape, dtype and staleness; use another name");
     return outcome;
   }
   if (variants->size() >= kMaxVariants) {
@@ -154,7 +154,7 @@ std::string TensorTable::CodecNow(const std::string& codec) const {
 
 bool TensorTable::IsOtherwiseNow(const TableEntry& entry) const {
   // Its parts have values, and workers are in rounds of their own.
-  if (entry.tensor.kind == ExchangeKind::kStore) return false;
+  if (entry.tensor.IsHeldByServers()) return false;
   if (CodecNow(entry.tensor.codec) != entry.tensor.codec) return true;
   const std::vector<uint64_t> cut = placement_.Cut(entry.tensor);
   return !std::equal(
@@ -233,7 +233,7 @@ const TensorTable::Row& TensorTable::row(const TableEntry& entry) const {
 
 // With backup workers a server keeps results for those who are behind, which nobody else has; of a
 // quorum's sum no more than the newest, which workers have. A store moves if one word has a bit for
-// each worker (base/store_rounds.h).
+// each worker (base/store_rounds.h). A table's rows do not move: another server has them, too.
 bool TensorTable::CanLose(int32_t server) const {
   for (const auto& [key, variants] : rows_) {
     for (const Row& row : variants) {
@@ -265,7 +265,7 @@ bool TensorTable::MustMove(const PartPlacement& part) const {
 // Rounds are shared by all variants.
 bool TensorTable::MayMove(const Variants& variants) {
   return std::none_of(variants.begin(), variants.end(), [](const Row& row) {
-    return row.entry.tensor.backup_workers > 0 || row.entry.tensor.kind == ExchangeKind::kStore;
+    return row.entry.tensor.backup_workers > 0 || row.entry.tensor.IsHeldByServers();
   });
 }
 

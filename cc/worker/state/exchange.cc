@@ -75,6 +75,7 @@ uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
       return rank == request.tensor.root_rank ? PartBytes(part) : 0;
     case ExchangeKind::kGather:
     case ExchangeKind::kAllToAll:
+    case ExchangeKind::kTable:
       return request.splits.size() * sizeof(int64_t) +
              request.gather_rows * request.tensor.ByteCount();
     case ExchangeKind::kRowSum:
@@ -150,9 +151,11 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
 }
 
 bool Exchange::HasResult(uint32_t part) const {
-  // Of an alltoall nobody has what another worker gets.
+  // Of an alltoall nobody has what another worker gets, and a table's answers are each worker's
+  // own.
   return part < part_done.size() && part_done[part] && !memory.output_changes &&
-         request.tensor.kind != ExchangeKind::kAllToAll;
+         request.tensor.kind != ExchangeKind::kAllToAll &&
+         request.tensor.kind != ExchangeKind::kTable;
 }
 
 OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint32_t part,

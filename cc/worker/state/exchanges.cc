@@ -157,7 +157,9 @@ void Exchanges::Finish(const std::shared_ptr<Exchange>& exchange, const Status& 
   if (status.ok()) key.rounds_with_result = exchange->round + 1;
   key.ended_ns = now.ns;
   key.is_reported = false;
-  if (options_.keeps_results && status.ok()) Keep(exchange, &key, effects);
+  // The answers of a table are of no use to others.
+  const bool is_kept = exchange->request.tensor.kind != ExchangeKind::kTable;
+  if (options_.keeps_results && status.ok() && is_kept) Keep(exchange, &key, effects);
   last_ended_ = {&key, exchange->round, now.ns};
   if (is_withdrawn && !is_placed) Withdraw(key, exchange->round, status);
   SendWithdrawals(key, effects);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cc/base/job.h"
+#include "cc/base/training_rounds.h"
 #include "cc/worker/state/effects.h"
 #include "cc/worker/state/exchange.h"
 #include "cc/worker/state/key_table.h"
@@ -22,10 +23,6 @@
 #include "cc/worker/state/worker_counters.h"
 
 namespace byteps {
-
-// A worker that leaves a training by an error goes on at the first round of the next multiple of
-// this: see Leave. Nobody trains for longer without meeting the others again.
-inline constexpr uint64_t kRoundsOfTraining = 10'000'000'000;
 
 // Not thread-safe.
 class Exchanges {

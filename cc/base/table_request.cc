@@ -1,0 +1,140 @@
+#include "cc/base/table_request.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+
+namespace byteps {
+namespace {
+
+constexpr uint64_t kHeadBytes = 32;
+constexpr uint64_t kSpecBytes = 88;
+constexpr uint64_t kMostNumbers = uint64_t{1} << 48;
+
+template <typename T>
+T ReadAt(const uint8_t* data, uint64_t offset) {
+  T value;
+  std::memcpy(&value, data + offset, sizeof(T));
+  return value;
+}
+
+bool IsSane(const TableSpec& spec) {
+  const bool fits = spec.width > 0 && spec.width <= kMostNumbers && spec.rows <= kMostNumbers &&
+                    spec.rows * 2 <= kMostNumbers / spec.width;
+  return fits && spec.num_blocks > 0 && spec.block < spec.num_blocks &&
+         spec.num_blocks <= kMostNumbers / (spec.rows + 1) && std::isfinite(spec.first) &&
+         std::isfinite(spec.second) && std::isfinite(spec.accumulator) &&
+         std::isfinite(spec.epsilon) && spec.accumulator >= 0 && spec.epsilon >= 0;
+}
+
+}  // namespace
+
+uint64_t TableSpec::SlotWidth() const {
+  switch (optimizer) {
+    case Optimizer::kSgd:
+      return 0;
+    case Optimizer::kAdagrad:
+      return width;
+    case Optimizer::kRowWiseAdagrad:
+      return 1;
+  }
+  return 0;
+}
+
+bool TableSpec::SameTableAs(const TableSpec& other) const {
+  return dtype == other.dtype && optimizer == other.optimizer &&
+         distribution == other.distribution && rows == other.rows && width == other.width &&
+         block == other.block && num_blocks == other.num_blocks && first == other.first &&
+         second == other.second && accumulator == other.accumulator && epsilon == other.epsilon &&
+         name == other.name;
+}
+
+std::string TableSpec::ToString() const {
+  static constexpr std::array<const char*, 3> kOptimizers = {"SGD", "Adagrad", "RowWiseAdagrad"};
+  static constexpr std::array<const char*, 4> kDistributions = {"constant", "uniform", "normal",
+                                                                "truncated normal"};
+  return std::string(DTypeName(dtype)) + " with " + std::to_string(rows) + " rows of " +
+         std::to_string(width) + " in block " + std::to_string(block) + " of " +
+         std::to_string(num_blocks) + ", " + kOptimizers[static_cast<size_t>(optimizer)] +
+         " (epsilon " + std::to_string(epsilon) + ", accumulators from " +
+         std::to_string(accumulator) + "), " + kDistributions[static_cast<size_t>(distribution)] +
+         " (" + std::to_string(first) + ", " + std::to_string(second) + ")";
+}
+
+Status DecodeTableRequest(const uint8_t* data, uint64_t bytes, TableRequest* request) {
+  if (bytes < kHeadBytes) {
+    return InvalidArgument("its " + std::to_string(bytes) + " bytes are no request to a table");
+  }
+  const auto kind = ReadAt<uint32_t>(data, 0);
+  request->slot = ReadAt<uint32_t>(data, 4);
+  request->number = ReadAt<uint64_t>(data, 8);
+  const auto rows = ReadAt<int64_t>(data, 16);
+  request->rate = ReadAt<double>(data, 24);
+  const uint64_t most_rows = (bytes - kHeadBytes) / sizeof(int64_t);
+  if (kind > static_cast<uint32_t>(TableRequest::Kind::kWrite) || request->slot > 1 || rows < 0 ||
+      static_cast<uint64_t>(rows) > most_rows) {
+    return InvalidArgument("its " + std::to_string(bytes) + " bytes are no request of kind " +
+                           std::to_string(kind) + " for " + std::to_string(rows) +
+                           " rows of slot " + std::to_string(request->slot) + " of a table");
+  }
+  request->kind = static_cast<TableRequest::Kind>(kind);
+  request->indices.resize(rows);
+  if (rows > 0) std::memcpy(request->indices.data(), data + kHeadBytes, rows * sizeof(int64_t));
+  const uint64_t head_bytes = kHeadBytes + rows * sizeof(int64_t);
+  request->values = data + head_bytes;
+  request->value_bytes = bytes - head_bytes;
+  return OkStatus();
+}
+
+Status DecodeTableSpec(const TableRequest& request, TableSpec* spec) {
+  const uint8_t* const data = request.values;
+  const bool is_long_enough = request.value_bytes >= kSpecBytes;
+  if (!is_long_enough || ReadAt<uint32_t>(data, 0) > 1 || ReadAt<uint32_t>(data, 4) > 2 ||
+      ReadAt<uint32_t>(data, 8) > 3)
+    return InvalidArgument("its " + std::to_string(request.value_bytes) +
+                           " bytes do not describe a table");
+  spec->dtype = ReadAt<uint32_t>(data, 0) == 0 ? DType::kFloat32 : DType::kFloat64;
+  spec->optimizer = static_cast<TableSpec::Optimizer>(ReadAt<uint32_t>(data, 4));
+  spec->distribution = static_cast<TableSpec::Distribution>(ReadAt<uint32_t>(data, 8));
+  spec->rows = ReadAt<uint64_t>(data, 16);
+  spec->width = ReadAt<uint64_t>(data, 24);
+  spec->block = ReadAt<uint64_t>(data, 32);
+  spec->num_blocks = ReadAt<uint64_t>(data, 40);
+  spec->seed = ReadAt<uint64_t>(data, 48);
+  spec->first = ReadAt<double>(data, 56);
+  spec->second = ReadAt<double>(data, 64);
+  spec->accumulator = ReadAt<double>(data, 72);
+  spec->epsilon = ReadAt<double>(data, 80);
+  spec->name.assign(reinterpret_cast<const char*>(data) + kSpecBytes,
+                    request.value_bytes - kSpecBytes);
+  if (IsSane(*spec)) return OkStatus();
+  return InvalidArgument("it describes an impossible table: " + spec->ToString());
+}
+
+Status CheckTableRequest(const TableRequest& request, const TableSpec& spec) {
+  const bool has_slot = request.slot == 0 || spec.SlotWidth() > 0;
+  const uint64_t width = request.slot == 0 ? spec.width : spec.SlotWidth();
+  const uint64_t rows = request.indices.size();
+  const uint64_t expected =
+      request.kind == TableRequest::Kind::kRead ? 0 : rows * width * DTypeSize(spec.dtype);
+  if (!has_slot || request.value_bytes != expected) {
+    return InvalidArgument("it has " + std::to_string(request.value_bytes) + " bytes for " +
+                           std::to_string(rows) + " rows of slot " + std::to_string(request.slot) +
+                           ", and the table is " + spec.ToString());
+  }
+  int64_t before = -1;
+  for (const int64_t index : request.indices) {
+    if (index < 0 || static_cast<uint64_t>(index) >= spec.rows) {
+      return InvalidArgument("it asks for row " + std::to_string(index) +
+                             " of the block; the table is " + spec.ToString());
+    }
+    if (request.IsChange() && index <= before) {
+      return InvalidArgument("it has row " + std::to_string(spec.RowOf(index)) +
+                             " twice, or not in order: changes have each row once, ascending");
+    }
+    before = index;
+  }
+  return OkStatus();
+}
+
+}  // namespace byteps

@@ -1,0 +1,95 @@
+// What a worker asks of a server that holds rows of a table (ExchangeKind::kTable), as bytes:
+// numbers are little-endian and follow each other without gaps.
+//
+//   0   uint32   what is asked (TableRequest::Kind)
+//   4   uint32   the slot: 0 for the weights, 1 for what the optimizer keeps
+//   8   uint64   how many changes of the table this worker has made before
+//   16  int64    rows
+//   24  float64  learning rate; NaN: this worker's gradients are no numbers
+//   32  int64    the rows' indices in the block, one each
+//   then the rows' values, or of kMake a TableSpec:
+//   0   uint32   dtype: 0 float32, 1 float64
+//   4   uint32   TableSpec::Optimizer
+//   8   uint32   TableSpec::Distribution
+//   12  uint32   0
+//   16  uint64   rows of the block, numbers in a row, which block, of how many, seed
+//   56  float64  the distribution's two numbers, the accumulators' first value, epsilon
+//   88  text     the table's name
+#ifndef TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_
+#define TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/base/dtype.h"
+#include "cc/base/status.h"
+
+namespace byteps {
+
+// A block of a table: the rows whose index leaves the remainder `block` when it is divided by
+// `num_blocks`.
+struct TableSpec {
+  enum class Optimizer : uint32_t { kSgd = 0, kAdagrad = 1, kRowWiseAdagrad = 2 };
+  enum class Distribution : uint32_t { kConstant = 0, kUniform = 1, kNormal = 2, kTruncated = 3 };
+
+  DType dtype = DType::kFloat32;
+  Optimizer optimizer = Optimizer::kSgd;
+  Distribution distribution = Distribution::kConstant;
+  uint64_t rows = 0;  // of the block
+  uint64_t width = 0;
+  uint64_t block = 0;
+  uint64_t num_blocks = 1;
+  uint64_t seed = 0;
+  // kConstant: the first is the value. kUniform: from, to. Otherwise mean and standard deviation;
+  // kTruncated has none that is more than two of these from the mean.
+  double first = 0, second = 0;
+  double accumulator = 0;
+  double epsilon = 0;
+  std::string name;
+
+  // Numbers that the optimizer keeps for a row.
+  uint64_t SlotWidth() const;
+  uint64_t RowBytes() const { return (width + SlotWidth()) * DTypeSize(dtype); }
+  // Both refuse nothing: Decode has checked that they do not overflow.
+  uint64_t ByteCount() const { return rows * RowBytes(); }
+  // Of the whole table.
+  uint64_t RowOf(int64_t index) const { return static_cast<uint64_t>(index) * num_blocks + block; }
+
+  // All but the seed, of which worker 0's counts.
+  bool SameTableAs(const TableSpec& other) const;
+  // "float32 with 4096 rows of 64 in block 0 of 2, Adagrad".
+  std::string ToString() const;
+};
+
+// Refers to the bytes that it was decoded from.
+struct TableRequest {
+  enum class Kind : uint32_t {
+    kMake = 0,    // all make the table; each worker's first change
+    kRead = 1,    // some rows of a slot
+    kUpdate = 2,  // gradients of some rows, each row once
+    kWrite = 3,   // values of some rows of a slot, each row once
+  };
+  Kind kind = Kind::kRead;
+  uint32_t slot = 0;
+  uint64_t number = 0;
+  double rate = 0;
+  std::vector<int64_t> indices;
+  const uint8_t* values = nullptr;
+  uint64_t value_bytes = 0;
+
+  bool IsChange() const { return kind != Kind::kRead; }
+};
+
+// INVALID_ARGUMENT, with a text that goes on after who has sent them, if `data` is anything else
+// than a request; nothing behind `bytes` is read.
+Status DecodeTableRequest(const uint8_t* data, uint64_t bytes, TableRequest* request);
+// The same for the values of a kMake.
+Status DecodeTableSpec(const TableRequest& request, TableSpec* spec);
+// Whether the request is one to this table: indices, slot and number of bytes. Not for kMake.
+Status CheckTableRequest(const TableRequest& request, const TableSpec& spec);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_

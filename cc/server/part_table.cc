@@ -1,0 +1,370 @@
+#include "cc/server/part_table.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "cc/base/clock.h"
+#include "cc/base/training_rounds.h"
+#include "cc/server/whole_sink.h"
+
+namespace byteps {
+
+PartTable::PartTable(Options options, const TableEntry* entry)
+    : options_(std::move(options)),
+      entry_(entry),
+      changes_(options_.num_workers),
+      workers_(options_.num_workers) {}
+
+Status PartTable::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
+                        std::vector<Reply>* replies) {
+  const FrameHeader& header = push.header;
+  MutexLock lock(mutex_);
+  Newest& worker = workers_[header.worker];
+  // Its exchange has failed on the worker, which has gone on (protocol rule 31).
+  if (header.round + 1 < worker.pushed_rounds) return OkStatus();
+  const bool comes_again = std::exchange(worker.was_cut_off, false);
+  if (header.payload_offset != 0 || (header.round + 1 == worker.pushed_rounds && !comes_again)) {
+    return InvalidArgument(push.from->name() + " pushed " + Title() + " for round " +
+                           std::to_string(header.round) + " twice, or not from its begin on");
+  }
+  // Its exchange has failed on the worker, and the withdrawal is still to come.
+  if (worker.state == State::kWaiting) {
+    worker.state = State::kIdle;
+    FailWaiting(Cancelled(Title() + ": " + WorkerName(header.worker) + " has given up"), replies);
+  }
+  worker = Newest();
+  worker.state = State::kReceiving;
+  worker.pushed_rounds = header.round + 1;
+  worker.from = push.from;
+  worker.header = header;
+  worker.begin_time_ns = push.begin_time_ns;
+  if (push.entry != entry_) {
+    worker.error =
+        FailedPrecondition(Title() + " is " + entry_->tensor.ToString() + "; " +
+                           WorkerName(header.worker) + " sent " + push.entry->tensor.ToString());
+    return OkStatus();
+  }
+  return NewWholeSink(header.payload_bytes, options_.memory.allocated, &worker.payload, sink);
+}
+
+PushOutcome PartTable::End(const Push& push, std::vector<Reply>* replies) {
+  const int32_t rank = push.header.worker;
+  MutexLock lock(mutex_);
+  Newest& worker = workers_[rank];
+  PushOutcome outcome;
+  const bool is_newest = push.header.round + 1 == worker.pushed_rounds;
+  if (!is_newest || worker.state != State::kReceiving) return outcome;
+  worker.receive_time_ns = WallNanos();
+  outcome.counted = true;
+  if (worker.error.ok() && worker.payload == nullptr)
+    worker.error = InvalidArgument(Title() + ": " + WorkerName(rank) + " asked for nothing");
+  if (worker.error.ok()) {
+    worker.error =
+        DecodeTableRequest(worker.payload->data(), worker.payload->bytes(), &worker.request);
+    if (!worker.error.ok()) {
+      worker.error = Status(worker.error.code(),
+                            Title() + ", " + WorkerName(rank) + ": " + worker.error.message());
+    }
+  }
+  Handle(rank, replies);
+  outcome.round_complete = worker.state == State::kAnswered;
+  return outcome;
+}
+
+// Of a request that is here.
+void PartTable::Handle(int32_t rank, std::vector<Reply>* replies) {
+  Newest& worker = workers_[rank];
+  if (!worker.error.ok()) return Answer(rank, worker.error, nullptr, replies);
+  if (!worker.request.IsChange()) {
+    std::shared_ptr<Buffer> answer;
+    const Status status = Read(worker, &answer);
+    return Answer(rank, status, std::move(answer), replies);
+  }
+  const Status status = CheckChange(worker);
+  if (!status.ok()) {
+    // The others would wait for a change that this worker has not asked for.
+    Answer(rank, status, nullptr, replies);
+    return FailWaiting(status, replies);
+  }
+  switch (changes_.OnChange(rank, worker.request.number, TrainingOf(worker.header.round))) {
+    case TableChanges::Verdict::kIsIn: {
+      std::shared_ptr<Buffer> answer;
+      const Status made = NewAnswer(rank, 0, &answer);
+      return Answer(rank, made, std::move(answer), replies);
+    }
+    case TableChanges::Verdict::kLost:
+      FailWaiting(Lost(), replies);
+      changes_.Lose();
+      rows_ = nullptr;
+      return Answer(rank, Lost(), nullptr, replies);
+    case TableChanges::Verdict::kWait:
+      worker.state = State::kWaiting;
+      return;
+    case TableChanges::Verdict::kReady:
+      worker.state = State::kWaiting;
+      return MakeChange(replies);
+  }
+}
+
+Status PartTable::Lost() const {
+  return Unavailable(Title() +
+                     ": this server has none of its rows, because they were on a server that is "
+                     "lost");
+}
+
+Status PartTable::Read(const Newest& worker, std::shared_ptr<Buffer>* answer) const {
+  if (rows_ == nullptr || !changes_.MayRead(worker.request.number)) return Lost();
+  const Status checked = CheckTableRequest(worker.request, rows_->spec());
+  if (!checked.ok()) {
+    return Status(checked.code(),
+                  Title() + ", " + WorkerName(worker.header.worker) + ": " + checked.message());
+  }
+  const uint64_t head_bytes = options_.num_workers * sizeof(int64_t);
+  BYTEPS_RETURN_IF_ERROR(NewAnswer(worker.header.worker, rows_->ReadBytes(worker.request), answer));
+  rows_->Read(worker.request, (*answer)->data() + head_bytes);
+  return OkStatus();
+}
+
+// Whether a change is one to this table, and can be made at all.
+Status PartTable::CheckChange(const Newest& worker) const {
+  BYTEPS_RETURN_IF_ERROR(MayWait());
+  const TableRequest& request = worker.request;
+  if (changes_.is_lost() || (request.kind == TableRequest::Kind::kMake) != (rows_ == nullptr)) {
+    // A change that is made, or that nobody can make: OnChange finds out.
+    if (changes_.is_lost() || request.number != changes_.made()) return OkStatus();
+    return FailedPrecondition(
+        Title() + ": " + WorkerName(worker.header.worker) +
+        (rows_ == nullptr ? " changes a table that is not made" : " makes a table that is there"));
+  }
+  if (request.kind == TableRequest::Kind::kMake) return OkStatus();
+  const Status checked = CheckTableRequest(request, rows_->spec());
+  if (checked.ok()) return OkStatus();
+  return Status(checked.code(),
+                Title() + ", " + WorkerName(worker.header.worker) + ": " + checked.message());
+}
+
+// Whether all workers are there, so that all can ask for a change.
+Status PartTable::MayWait() const {
+  return options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+    if (departed == nullptr) return OkStatus();
+    if (!departed->lost.ok())
+      return Status(departed->lost.code(), Title() + ": " + departed->lost.message());
+    for (const auto& [rank, reason] : departed->workers) {
+      if (reason.ok())
+        return FailedPrecondition(Title() + ": " + WorkerName(rank) +
+                                  " has left, and all workers change a table together");
+    }
+    if (departed->joined.empty()) return OkStatus();
+    return FailedPrecondition(Title() + ": " + WorkerName(*departed->joined.begin()) +
+                              " has joined, and all workers change a table together");
+  });
+}
+
+void PartTable::MakeChange(std::vector<Reply>* replies) {
+  const std::vector<int32_t> ranks = changes_.waiting();
+  Status status = Change(ranks);
+  if (!status.ok()) return FailWaiting(status, replies);
+  changes_.Made();
+  for (const int32_t rank : ranks) {
+    std::shared_ptr<Buffer> answer;
+    const Status made = NewAnswer(rank, 0, &answer);
+    Answer(rank, made, std::move(answer), replies);
+  }
+}
+
+Status PartTable::Change(const std::vector<int32_t>& ranks) {
+  std::vector<TableRequest> requests;
+  for (const int32_t rank : ranks) {
+    const TableRequest& request = workers_[rank].request;
+    const bool is_update = request.kind == TableRequest::Kind::kUpdate;
+    if (is_update && !std::isfinite(request.rate)) {
+      return InvalidArgument(
+          WorkerName(rank) + " has gradients of the table \"" + rows_->spec().name +
+          "\" that are NaN or infinite; no row has been updated: look for NaN in "
+          "the inputs and targets of this step, or train with a lower learning "
+          "rate");
+    }
+    if (!requests.empty() &&
+        (request.kind != requests[0].kind || request.slot != requests[0].slot ||
+         (is_update && request.rate != requests[0].rate))) {
+      return FailedPrecondition(
+          Title() + ": the workers do not make the same change: " + WorkerName(ranks[0]) +
+          " asks for kind " + std::to_string(static_cast<int>(requests[0].kind)) +
+          " with learning rate " + std::to_string(requests[0].rate) + ", " + WorkerName(rank) +
+          " for kind " + std::to_string(static_cast<int>(request.kind)) + " with " +
+          std::to_string(request.rate) +
+          ": all workers must train, and load tables, with the same calls and learning rates");
+    }
+    requests.push_back(request);
+  }
+  switch (requests[0].kind) {
+    case TableRequest::Kind::kMake:
+      return MakeTable(ranks);
+    case TableRequest::Kind::kUpdate:
+      return rows_->Update(requests);
+    case TableRequest::Kind::kWrite:
+      for (const TableRequest& request : requests) rows_->Write(request);
+      return OkStatus();
+    case TableRequest::Kind::kRead:
+      break;
+  }
+  return Internal(Title() + ": a read is no change");
+}
+
+Status PartTable::MakeTable(const std::vector<int32_t>& ranks) {
+  TableSpec spec;
+  for (const int32_t rank : ranks) {
+    TableSpec of_worker;
+    const Status decoded = DecodeTableSpec(workers_[rank].request, &of_worker);
+    if (!decoded.ok()) {
+      return Status(decoded.code(), Title() + ", " + WorkerName(rank) + ": " + decoded.message());
+    }
+    if (rank == ranks[0]) spec = of_worker;
+    if (!of_worker.SameTableAs(spec)) {
+      return FailedPrecondition(
+          "the workers make different tables of one name: " + WorkerName(ranks[0]) + " \"" +
+          spec.name + "\", " + spec.ToString() + "; " + WorkerName(rank) + " \"" + of_worker.name +
+          "\", " + of_worker.ToString() +
+          ": all workers must make the same layers in the same order");
+    }
+  }
+  return TableRows::New(spec, options_.memory.allocated, &rows_);
+}
+
+void PartTable::FailWaiting(const Status& status, std::vector<Reply>* replies) {
+  const std::vector<int32_t> ranks = changes_.waiting();
+  changes_.Failed();
+  for (const int32_t rank : ranks) {
+    if (workers_[rank].state == State::kWaiting) Answer(rank, status, nullptr, replies);
+  }
+}
+
+// A number of bytes for each worker, and so many bytes for this one.
+Status PartTable::NewAnswer(int32_t rank, uint64_t bytes, std::shared_ptr<Buffer>* answer) const {
+  const uint64_t head_bytes = options_.num_workers * sizeof(int64_t);
+  std::unique_ptr<Buffer> made;
+  BYTEPS_RETURN_IF_ERROR(Buffer::New(head_bytes + bytes, options_.memory.allocated, &made));
+  std::memset(made->data(), 0, head_bytes);
+  std::memcpy(made->data() + rank * sizeof(int64_t), &bytes, sizeof(bytes));
+  *answer = std::move(made);
+  return OkStatus();
+}
+
+void PartTable::Answer(int32_t rank, Status error, std::shared_ptr<Buffer> answer,
+                       std::vector<Reply>* replies) {
+  Newest& worker = workers_[rank];
+  worker.state = State::kAnswered;
+  worker.payload = nullptr;
+  worker.request = {};
+  worker.error = std::move(error);
+  worker.answer = std::move(answer);
+  SendAnswer(rank, replies);
+}
+
+void PartTable::SendAnswer(int32_t rank, std::vector<Reply>* replies) {
+  Newest& worker = workers_[rank];
+  Reply reply;
+  reply.to = worker.from;
+  reply.generation = worker.generation = worker.from->generation();
+  FrameHeader& header = reply.frame.header;
+  header.type = FrameType::kReply;
+  header.epoch = options_.epoch;
+  header.key = entry_->key;
+  header.part = options_.part;
+  header.variant = worker.header.variant;
+  header.round = worker.header.round;
+  header.placement_version = worker.header.placement_version;
+  header.worker = rank;
+  header.priority = worker.header.priority;
+  header.begin_time_ns = worker.begin_time_ns;
+  header.receive_time_ns = worker.receive_time_ns;
+  reply.sum_ns = WallNanos();
+  if (worker.error.ok()) {
+    header.payload_bytes = worker.answer->bytes();
+    header.element_count = header.payload_bytes - options_.num_workers * sizeof(int64_t);
+    reply.frame.payload = worker.answer->data();
+    reply.frame.keep_alive = worker.answer;
+  } else {
+    const std::string& message = worker.error.message();
+    auto text = std::make_shared<const std::string>(message.substr(0, kMaxErrorTextBytes));
+    header.status = worker.error.code();
+    header.payload_bytes = text->size();
+    reply.frame.payload = text->data();
+    reply.frame.keep_alive = std::move(text);
+  }
+  replies->push_back(std::move(reply));
+}
+
+Status PartTable::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
+                         std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) {
+  MutexLock lock(mutex_);
+  Newest& worker = workers_[from->rank()];
+  if (round >= worker.pushed_rounds) {
+    *received_bytes = 0;
+    return OkStatus();
+  }
+  if (round + 1 < worker.pushed_rounds || worker.from != from) {
+    return InvalidArgument(from->name() + " asks for its push of round " + std::to_string(round) +
+                           " of " + Title() +
+                           ", which is over, or was not made over this connection");
+  }
+  if (worker.state == State::kReceiving) {
+    worker.was_cut_off = true;
+    *received_bytes = 0;
+  } else if (worker.state == State::kAnswered && worker.generation != from->generation()) {
+    SendAnswer(from->rank(), replies);
+  }
+  return OkStatus();
+}
+
+void PartTable::Withdraw(int32_t rank, const TableEntry& entry, uint64_t round,
+                         const Status& status, std::vector<Reply>* replies) {
+  (void)entry;
+  MutexLock lock(mutex_);
+  Newest& worker = workers_[rank];
+  if (round + 1 < worker.pushed_rounds) return;  // it has gone on
+  if (round + 1 == worker.pushed_rounds && worker.state == State::kAnswered) return;
+  const bool fails = changes_.Withdraw(rank, TrainingOf(round));
+  worker.pushed_rounds = round + 1;
+  worker.payload = nullptr;
+  worker.request = {};
+  worker.state = State::kIdle;
+  if (!fails) return;
+  FailWaiting(Status(status.code() == StatusCode::kOk ? StatusCode::kCancelled : status.code(),
+                     Title() + ": " + WorkerName(rank) + " has given up: " + status.message()),
+              replies);
+}
+
+void PartTable::GoOnFrom(const PartsMoved::Part& agreed) {
+  MutexLock lock(mutex_);
+  if (agreed.next_round > 0) changes_.Lose();
+}
+
+Status PartTable::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {
+  (void)sink;
+  return InvalidArgument(push->from->name() + " sent a result of " + Title() +
+                         ", of which no worker has any");
+}
+
+void PartTable::EndResult(Push* push, std::vector<Reply>* replies) {
+  (void)push;
+  (void)replies;
+}
+
+void PartTable::OnLost(std::vector<Reply>* replies) {
+  const Status lost = options_.membership->lost();
+  MutexLock lock(mutex_);
+  FailWaiting(Status(lost.code(), Title() + ": " + lost.message()), replies);
+}
+
+void PartTable::OnDeparted(const std::vector<DepartedWorker>& departed,
+                           std::vector<Reply>* replies) {
+  (void)departed;
+  const Status status = MayWait();
+  if (status.ok()) return;
+  MutexLock lock(mutex_);
+  FailWaiting(status, replies);
+}
+
+}  // namespace byteps

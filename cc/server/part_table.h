@@ -1,0 +1,105 @@
+// PartTable: one block of a table (ExchangeKind::kTable) on one of the servers that hold it: its
+// rows, and each worker's newest request.
+//
+// A request is handled when all of it is here. A read is answered at once. A change is made when
+// all workers have asked for it (server/state/table_changes.h), and then all are answered, with
+// nothing or with an error.
+//
+// A request that was cut off by a broken connection comes again whole. A lost answer is made again.
+//
+// If the server is lost, whoever gets the part has no rows, and says so. The workers go on with the
+// other server that has the block: they ask both for each change.
+//
+// Cost: rows are added up and updated under the mutex. Memory: the rows, and the requests that are
+// arriving or wait.
+#ifndef TF_BYTEPS_CC_SERVER_PART_TABLE_H_
+#define TF_BYTEPS_CC_SERVER_PART_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cc/base/mutex.h"
+#include "cc/base/status.h"
+#include "cc/base/table_request.h"
+#include "cc/server/served_part.h"
+#include "cc/server/state/table_changes.h"
+#include "cc/server/table_rows.h"
+
+namespace byteps {
+
+// Thread-safe.
+class PartTable : public ServedPart {
+ public:
+  // `entry`: of the table, lives as long as the service.
+  PartTable(Options options, const TableEntry* entry);
+
+  bool HoldsValues() const override { return true; }
+  Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
+               std::vector<Reply>* replies) override;
+  PushOutcome End(const Push& push, std::vector<Reply>* replies) override;
+  Status Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
+                std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) override;
+  // The change that the worker has asked for, or the others wait for, fails for all.
+  void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
+                std::vector<Reply>* replies) override;
+  void GoOnFrom(const PartsMoved::Part& agreed) override;
+  // Nobody has any.
+  Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) override;
+  void EndResult(Push* push, std::vector<Reply>* replies) override;
+  void OnResultProgress(uint64_t next_round) override { (void)next_round; }
+  void OnLost(std::vector<Reply>* replies) override;
+  void OnDeparted(const std::vector<DepartedWorker>& departed,
+                  std::vector<Reply>* replies) override;
+
+ private:
+  enum class State {
+    kIdle,       // it has asked nothing, or given it up
+    kReceiving,  // the header is here, the payload not all
+    kWaiting,    // for others, who have not asked for the same change
+    kAnswered,
+  };
+  // A worker's newest request.
+  struct Newest {
+    State state = State::kIdle;
+    uint64_t pushed_rounds = 0;  // its round, plus one
+    bool was_cut_off = false;    // it may come again
+    std::shared_ptr<WorkerConnection> from;
+    FrameHeader header;
+    int64_t begin_time_ns = 0;
+    int64_t receive_time_ns = 0;
+    std::shared_ptr<Buffer> payload;  // while it waits; of a read until it is answered
+    TableRequest request;             // of the payload
+    Status error;                     // kAnswered, and while it arrives: what is answered
+    std::shared_ptr<Buffer> answer;   // kAnswered, without an error: in case that it gets lost
+    uint64_t generation = 0;          // kAnswered: see Reply
+  };
+
+  void Handle(int32_t rank, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  Status Read(const Newest& worker, std::shared_ptr<Buffer>* answer) const BYTEPS_REQUIRES(mutex_);
+  Status CheckChange(const Newest& worker) const BYTEPS_REQUIRES(mutex_);
+  Status MayWait() const;
+  void MakeChange(std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  Status Change(const std::vector<int32_t>& ranks) BYTEPS_REQUIRES(mutex_);
+  Status MakeTable(const std::vector<int32_t>& ranks) BYTEPS_REQUIRES(mutex_);
+  void FailWaiting(const Status& status, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  Status NewAnswer(int32_t rank, uint64_t bytes, std::shared_ptr<Buffer>* answer) const;
+  void Answer(int32_t rank, Status error, std::shared_ptr<Buffer> answer,
+              std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  void SendAnswer(int32_t rank, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  Status Lost() const;
+  std::string Title() const { return "tensor \"" + options_.tensor_name + "\""; }
+
+  const Options options_;
+  const TableEntry* const entry_;
+  Mutex mutex_;
+  TableChanges changes_ BYTEPS_GUARDED_BY(mutex_);
+  std::unique_ptr<TableRows> rows_ BYTEPS_GUARDED_BY(mutex_);  // null: it is not made
+  std::vector<Newest> workers_ BYTEPS_GUARDED_BY(mutex_);      // by rank
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_PART_TABLE_H_

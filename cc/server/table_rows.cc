@@ -1,0 +1,178 @@
+#include "cc/server/table_rows.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "cc/server/free_memory.h"
+#include "cc/server/row_slots.h"
+#include "cc/server/state/initial_numbers.h"
+
+namespace byteps {
+namespace {
+
+// Of all tables of this process: memory that they may yet take.
+std::atomic<uint64_t> promised_bytes{0};
+
+}  // namespace
+
+Status TableRows::New(const TableSpec& spec, const AllocatedBytes& allocated,
+                      std::unique_ptr<TableRows>* rows) {
+  const uint64_t bytes = spec.ByteCount(), promised = promised_bytes;
+  const uint64_t free = FreeMemory();
+  if (bytes > free || promised > free - bytes) {
+    return ResourceExhausted(
+        "the table \"" + spec.name + "\" needs " + std::to_string(bytes) +
+        " bytes on this server (" + spec.ToString() + "), which has " + std::to_string(free) +
+        " bytes free, and other tables may yet need " + std::to_string(promised) +
+        " of them: use more servers, servers with more memory, or a smaller table");
+  }
+  std::unique_ptr<Buffer> memory;
+  BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes, allocated, &memory));
+  promised_bytes += bytes;
+  rows->reset(new TableRows(spec, std::move(memory)));
+  return OkStatus();
+}
+
+TableRows::TableRows(const TableSpec& spec, std::unique_ptr<Buffer> memory)
+    : spec_(spec), memory_(std::move(memory)), is_made_(spec.rows) {}
+
+TableRows::~TableRows() { promised_bytes -= spec_.ByteCount() - made_bytes_; }
+
+template <typename T>
+T* TableRows::RowAt(int64_t index) const {
+  return reinterpret_cast<T*>(memory_->data() + index * spec_.RowBytes());
+}
+
+template <typename T>
+void TableRows::Make(int64_t index, T* row) const {
+  const uint64_t number = spec_.RowOf(index);
+  for (uint64_t i = 0; i < spec_.width; ++i)
+    row[i] = static_cast<T>(InitialNumber(spec_, number, i));
+  for (uint64_t i = 0; i < spec_.SlotWidth(); ++i)
+    row[spec_.width + i] = static_cast<T>(spec_.accumulator);
+}
+
+template <typename T>
+T* TableRows::Changeable(int64_t index) {
+  T* const row = RowAt<T>(index);
+  if (is_made_[index]) return row;
+  Make(index, row);
+  is_made_[index] = true;
+  made_bytes_ += spec_.RowBytes();
+  promised_bytes -= spec_.RowBytes();
+  return row;
+}
+
+uint64_t TableRows::ReadBytes(const TableRequest& request) const {
+  const uint64_t width = request.slot == 0 ? spec_.width : spec_.SlotWidth();
+  return request.indices.size() * width * DTypeSize(spec_.dtype);
+}
+
+template <typename T>
+void TableRows::ReadAs(const TableRequest& request, T* out) const {
+  const uint64_t begin = request.slot == 0 ? 0 : spec_.width;
+  const uint64_t width = request.slot == 0 ? spec_.width : spec_.SlotWidth();
+  std::vector<T> made(spec_.width + spec_.SlotWidth());
+  for (const int64_t index : request.indices) {
+    const T* row = RowAt<T>(index);
+    if (!is_made_[index]) {
+      Make(index, made.data());
+      row = made.data();
+    }
+    std::memcpy(out, row + begin, width * sizeof(T));
+    out += width;
+  }
+}
+
+void TableRows::Read(const TableRequest& request, uint8_t* out) const {
+  if (spec_.dtype == DType::kFloat32)
+    ReadAs(request, reinterpret_cast<float*>(out));
+  else
+    ReadAs(request, reinterpret_cast<double*>(out));
+}
+
+// Keras's arithmetic: SGD, Adagrad, and tf_byteps.keras.optimizers.RowWiseAdagrad.
+template <typename T>
+void TableRows::UpdateRow(T* row, const T* gradient, T rate) const {
+  const uint64_t width = spec_.width;
+  T* const kept = row + width;
+  const T epsilon = static_cast<T>(spec_.epsilon);
+  switch (spec_.optimizer) {
+    case TableSpec::Optimizer::kSgd:
+      for (uint64_t i = 0; i < width; ++i) row[i] -= gradient[i] * rate;
+      return;
+    case TableSpec::Optimizer::kAdagrad:
+      for (uint64_t i = 0; i < width; ++i) {
+        kept[i] += gradient[i] * gradient[i];
+        row[i] -= rate * gradient[i] / std::sqrt(kept[i] + epsilon);
+      }
+      return;
+    case TableSpec::Optimizer::kRowWiseAdagrad: {
+      T squares = 0;
+      for (uint64_t i = 0; i < width; ++i) squares += gradient[i] * gradient[i];
+      kept[0] += squares / static_cast<T>(width);
+      const T divisor = std::sqrt(kept[0]) + epsilon;
+      for (uint64_t i = 0; i < width; ++i) row[i] -= rate * gradient[i] / divisor;
+      return;
+    }
+  }
+}
+
+template <typename T>
+Status TableRows::UpdateAs(const std::vector<TableRequest>& requests) {
+  const uint64_t width = spec_.width;
+  RowSlots slots;
+  std::vector<T> sums;
+  std::vector<T> gradient(width);
+  for (size_t rank = 0; rank < requests.size(); ++rank) {
+    const uint8_t* next = requests[rank].values;
+    for (const int64_t index : requests[rank].indices) {
+      std::memcpy(gradient.data(), next, width * sizeof(T));  // it may not be aligned
+      next += width * sizeof(T);
+      const size_t at = slots.SlotOf(index) * width;
+      if (at == sums.size()) sums.resize(at + width);
+      for (uint64_t i = 0; i < width; ++i) sums[at + i] += gradient[i];
+    }
+  }
+  for (size_t slot = 0; slot < slots.indices().size(); ++slot) {
+    for (uint64_t i = 0; i < width; ++i) {
+      if (std::isfinite(sums[slot * width + i])) continue;
+      return InvalidArgument(
+          "row " + std::to_string(spec_.RowOf(slots.indices()[slot])) + " of the table \"" +
+          spec_.name +
+          "\" has a gradient that is NaN or infinite; no row has been updated: look for NaN in the "
+          "inputs and targets of this step, or train with a lower learning rate");
+    }
+  }
+  const T rate = static_cast<T>(requests[0].rate);
+  for (size_t slot = 0; slot < slots.indices().size(); ++slot)
+    UpdateRow(Changeable<T>(slots.indices()[slot]), &sums[slot * width], rate);
+  return OkStatus();
+}
+
+Status TableRows::Update(const std::vector<TableRequest>& requests) {
+  return spec_.dtype == DType::kFloat32 ? UpdateAs<float>(requests) : UpdateAs<double>(requests);
+}
+
+template <typename T>
+void TableRows::WriteAs(const TableRequest& request) {
+  const uint64_t begin = request.slot == 0 ? 0 : spec_.width;
+  const uint64_t width = request.slot == 0 ? spec_.width : spec_.SlotWidth();
+  const uint8_t* next = request.values;
+  for (const int64_t index : request.indices) {
+    std::memcpy(Changeable<T>(index) + begin, next, width * sizeof(T));
+    next += width * sizeof(T);
+  }
+}
+
+void TableRows::Write(const TableRequest& request) {
+  if (spec_.dtype == DType::kFloat32)
+    WriteAs<float>(request);
+  else
+    WriteAs<double>(request);
+}
+
+}  // namespace byteps

@@ -1,0 +1,70 @@
+// TableRows: a block of a table in a server's memory: its rows, and what the optimizer keeps for
+// them. All of it follows from what it was made with and from the changes: two servers that make
+// the same changes have the same bits.
+//
+// A row takes memory when it is first changed; until then it is computed when somebody reads it.
+#ifndef TF_BYTEPS_CC_SERVER_TABLE_ROWS_H_
+#define TF_BYTEPS_CC_SERVER_TABLE_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/base/table_request.h"
+#include "cc/server/buffer.h"
+
+namespace byteps {
+
+// Not thread-safe: the part's mutex guards every call. Requests have passed CheckTableRequest.
+class TableRows {
+ public:
+  // RESOURCE_EXHAUSTED, with the table's name and the bytes, if the server has not as much memory
+  // left as all of its tables may come to need.
+  static Status New(const TableSpec& spec, const AllocatedBytes& allocated,
+                    std::unique_ptr<TableRows>* rows);
+  ~TableRows();
+  TableRows(const TableRows&) = delete;
+  TableRows& operator=(const TableRows&) = delete;
+
+  const TableSpec& spec() const { return spec_; }
+
+  // Bytes of the answer to a kRead, and the answer.
+  uint64_t ReadBytes(const TableRequest& request) const;
+  void Read(const TableRequest& request, uint8_t* out) const;
+
+  // Adds up the gradients of the workers, which are in rank order, and updates each row once.
+  // INVALID_ARGUMENT if one is no number: then no row has changed.
+  Status Update(const std::vector<TableRequest>& requests);
+
+  // Values of one worker for some rows.
+  void Write(const TableRequest& request);
+
+ private:
+  TableRows(const TableSpec& spec, std::unique_ptr<Buffer> memory);
+
+  template <typename T>
+  T* RowAt(int64_t index) const;
+  template <typename T>
+  void Make(int64_t index, T* row) const;
+  template <typename T>
+  T* Changeable(int64_t index);
+  template <typename T>
+  void ReadAs(const TableRequest& request, T* out) const;
+  template <typename T>
+  Status UpdateAs(const std::vector<TableRequest>& requests);
+  template <typename T>
+  void UpdateRow(T* row, const T* gradient, T rate) const;
+  template <typename T>
+  void WriteAs(const TableRequest& request);
+
+  const TableSpec spec_;
+  const std::unique_ptr<Buffer> memory_;
+  std::vector<bool> is_made_;  // by row
+  uint64_t made_bytes_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_TABLE_ROWS_H_

@@ -1,0 +1,117 @@
+// Rows of a table on a server, and their optimizers.
+#include "cc/server/table_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "cc/base/testing/table_requests.h"
+
+namespace byteps {
+namespace {
+
+class Table {
+ public:
+  explicit Table(const TableSpec& spec) {
+    const Status status = TableRows::New(spec, allocated, &rows);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+
+  std::vector<float> Read(const std::vector<int64_t>& indices, uint32_t slot = 0) {
+    const std::string bytes = RequestBytes(TableRequest::Kind::kRead, 0, indices, {}, 1, slot);
+    const TableRequest request = Decoded(bytes);
+    std::vector<float> found(rows->ReadBytes(request) / sizeof(float));
+    rows->Read(request, reinterpret_cast<uint8_t*>(found.data()));
+    return found;
+  }
+
+  Status Update(const std::vector<std::string>& requests) {
+    std::vector<TableRequest> decoded;
+    for (const std::string& bytes : requests) decoded.push_back(Decoded(bytes));
+    return rows->Update(decoded);
+  }
+
+  static TableRequest Decoded(const std::string& bytes) {
+    TableRequest request;
+    EXPECT_TRUE(
+        DecodeTableRequest(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), &request)
+            .ok());
+    return request;
+  }
+
+  const AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
+  std::unique_ptr<TableRows> rows;
+};
+
+std::string Gradients(const std::vector<int64_t>& indices, const std::vector<float>& values,
+                      double rate) {
+  return RequestBytes(TableRequest::Kind::kUpdate, 0, indices, values, rate);
+}
+
+TEST(TableRowsTest, SgdUpdatesEachRowOnceByTheSumOfTheWorkers) {
+  Table table(SomeTable());
+  ASSERT_TRUE(
+      table.Update({Gradients({1, 4}, {1, 2, 3, 4}, 0.5), Gradients({4}, {10, 20}, 0.5)}).ok());
+  EXPECT_EQ(table.Read({0, 1, 4}), (std::vector<float>{1, 1, 0.5, 0, -5.5, -11}));
+}
+
+TEST(TableRowsTest, AdagradKeepsAnAccumulatorForEachNumber) {
+  TableSpec spec = SomeTable();
+  spec.optimizer = TableSpec::Optimizer::kAdagrad;
+  spec.accumulator = 7;
+  spec.epsilon = 0;
+  Table table(spec);
+  ASSERT_TRUE(table.Update({Gradients({3}, {3, 0}, 2)}).ok());
+  EXPECT_EQ(table.Read({3}), (std::vector<float>{1 - 2 * 3 / 4.0f, 1}));
+  EXPECT_EQ(table.Read({3, 2}, 1), (std::vector<float>{16, 7, 7, 7}));
+}
+
+TEST(TableRowsTest, RowWiseAdagradKeepsOneForARow) {
+  TableSpec spec = SomeTable();
+  spec.optimizer = TableSpec::Optimizer::kRowWiseAdagrad;
+  Table table(spec);
+  ASSERT_TRUE(table.Update({Gradients({3}, {1, 7}, 5)}).ok());
+  EXPECT_EQ(table.Read({3}), (std::vector<float>{0, -6}));
+  EXPECT_EQ(table.Read({3}, 1), (std::vector<float>{25}));
+}
+
+TEST(TableRowsTest, AGradientThatIsNoNumberChangesNothing) {
+  Table table(SomeTable());
+  const float huge = std::numeric_limits<float>::max();
+  const Status status =
+      table.Update({Gradients({1, 2}, {1, 1, huge, 0}, 1), Gradients({2}, {huge, 0}, 1)});
+  EXPECT_NE(status.message().find("row 7 of the table \"users\" has a gradient that is NaN or"),
+            std::string::npos)
+      << status.message();
+  EXPECT_EQ(table.Read({1, 2}), (std::vector<float>{1, 1, 1, 1}));
+}
+
+TEST(TableRowsTest, ValuesAreWhatIsWritten) {
+  TableSpec spec = SomeTable();
+  spec.optimizer = TableSpec::Optimizer::kRowWiseAdagrad;
+  Table table(spec);
+  const std::string rows = RequestBytes(TableRequest::Kind::kWrite, 0, {2, 6}, {1, 2, 3, 4});
+  const std::string states = RequestBytes(TableRequest::Kind::kWrite, 0, {6}, {9}, 1, 1);
+  table.rows->Write(Table::Decoded(rows));
+  table.rows->Write(Table::Decoded(states));
+  EXPECT_EQ(table.Read({6, 2, 0}), (std::vector<float>{3, 4, 1, 2, 1, 1}));
+  EXPECT_EQ(table.Read({6, 2}, 1), (std::vector<float>{9, 0}));
+}
+
+TEST(TableRowsTest, OneThatTheServerHasNoMemoryForIsRefusedBeforeItIsThere) {
+  TableSpec spec = SomeTable();
+  spec.rows = uint64_t{1} << 46;
+  const AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
+  std::unique_ptr<TableRows> rows;
+  const Status status = TableRows::New(spec, allocated, &rows);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("the table \"users\" needs 562949953421312 bytes"),
+            std::string::npos)
+      << status.message();
+  EXPECT_EQ(*allocated, 0u);
+}
+
+}  // namespace
+}  // namespace byteps
