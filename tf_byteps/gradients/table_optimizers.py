@@ -26,17 +26,20 @@ _lock = threading.Lock()
 _installed = False
 
 
-def made_for(variable: keras.Variable, optimizer: Optimizer) -> Optimizer:
+def made_for(
+    variable: keras.Variable, optimizer: Optimizer, kind: type[Any] | None = None
+) -> Optimizer:
     """Gives a variable an optimizer of its own: a new one, equal to the program's.
 
     Args:
         variable: the rows of some tables.
         optimizer: the program's, a `keras.optimizers.Optimizer`. It is not changed.
+        kind: the class of the new one. Default: that of the program's.
 
     Returns:
         The `keras.optimizers.Optimizer`, with its states.
     """
-    own = type(optimizer).from_config(optimizer.get_config())
+    own = (kind or type(optimizer)).from_config(optimizer.get_config())
     install()
     for each in (variable, variable.value):
         setattr(each, _ATTRIBUTE, own)

@@ -15,10 +15,10 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients import table_optimizers
-from tf_byteps.tables import combining, layout as layouts, saving
+from tf_byteps.tables import combining, layout as layouts, on_servers, saving
 from tf_byteps.tables.configs import FeatureConfig, TableConfig
 from tf_byteps.tables.initial_rows import InitialRows
-from tf_byteps.tables.layout import Layout, Stack
+from tf_byteps.tables.layout import Layout, ServerLayout, Stack
 from tf_byteps.tables.lookup import look_up
 from tf_byteps.tables.plan import Plan, features_from
 
@@ -87,7 +87,8 @@ class DistributedEmbedding(keras.layers.Layer):
         del input_shape
         if self.built:
             return
-        place = _place(self.name)
+        on_servers = any(table.placement == "servers" for table in self._plan.tables.values())
+        place = _place(self.name, "on the servers" if on_servers else "spread over the workers")
         stacks: list[Stack] = []
         for tables in self._plan.groups():
             before = sum(stack.variable.shape[1] == tables[0].embedding_dim for stack in stacks)
@@ -98,6 +99,8 @@ class DistributedEmbedding(keras.layers.Layer):
     def _stack(self, tables: list[TableConfig], suffix: str, workers: int, rank: int) -> Stack:
         """This worker's rows of tables that one variable can have."""
         width, optimizer = tables[0].embedding_dim, tables[0].optimizer
+        if tables[0].placement == "servers" and workers > 1:
+            return self._on_servers(tables[0], suffix, workers, rank)
         sizes = tuple((table.name, table.vocabulary_size) for table in tables)
         layout = Layout(sizes, workers, rank)
         variable = self.add_weight(
@@ -111,6 +114,24 @@ class DistributedEmbedding(keras.layers.Layer):
             return Stack(variable, layout)
         own = table_optimizers.made_for(variable, optimizer)
         setattr(self, f"_optimizer_of_{variable.name}", own)  # TensorFlow's checkpoints have it so
+        return Stack(variable, layout, own)
+
+    def _on_servers(self, table: TableConfig, suffix: str, workers: int, rank: int) -> Stack:
+        """A table on the servers, and a variable that stands for it."""
+        variable = self.add_weight(
+            name=f"rows_of_{table.embedding_dim}{suffix}",
+            shape=(1, table.embedding_dim),
+            initializer="zeros",
+            autocast=False,
+        )
+        sizes = ((table.name, table.vocabulary_size),)
+        with tf.init_scope():
+            found = on_servers.make(table, variable.dtype)
+        layout = ServerLayout(sizes, workers, rank, found, variable.dtype)
+        saving.note_rows(variable, layout)
+        kind = on_servers.optimizer_class(table.optimizer)
+        own = table_optimizers.made_for(variable, table.optimizer, kind)
+        setattr(self, f"_optimizer_of_{variable.name}", own)
         return Stack(variable, layout, own)
 
     @property
@@ -241,19 +262,19 @@ class DistributedEmbedding(keras.layers.Layer):
         return cls(features, **others)
 
 
-def _place(name: str) -> tuple[int, int]:
-    """The number of workers and this worker's rank."""
+def _place(name: str, where: str) -> tuple[int, int]:
+    """The number of workers and this worker's rank. `where` the tables are."""
     if not runtime.is_initialized():
         return 1, 0
     if runtime.config().elastic:
         raise RuntimeError(
-            f"the layer {name!r} has tables that are spread over the workers, and the job is "
-            "elastic: a worker that is lost would take its rows with it; start the job with a "
-            "fixed number of workers, and restore a checkpoint after a failure"
+            f"the layer {name!r} has tables that are {where}, and the job is elastic: rows would "
+            "be lost when its workers change; start the job with a fixed number of workers, and "
+            "restore a checkpoint after a failure"
         )
     if runtime.size() > 1 and not is_ours(tf.distribute.get_strategy()):
         raise RuntimeError(
-            f"the layer {name!r} has tables that are spread over {runtime.size()} workers, and no "
-            "BytePSStrategy is in use: make the layer and its model in the strategy's scope"
+            f"the layer {name!r} has tables that are {where}, there are {runtime.size()} workers, "
+            "and no BytePSStrategy is in use: make the layer and its model in the strategy's scope"
         )
     return runtime.size(), runtime.rank()

@@ -140,6 +140,11 @@ class Session:
         for_user = {record.PATH: self._record}
         return open_endpoint(self.config, "the worker", sources, scheduler, for_user)
 
+    @property
+    def num_servers(self) -> int:
+        """How many servers the job has, also if some are lost."""
+        return len(self._book.server_endpoints)
+
     def _join(self) -> Book:
         """Takes part in rendezvous; returns the address book."""
         address = self._scheduler.address if self._scheduler else None

@@ -1,4 +1,4 @@
-"""Embedding tables of which each worker has some rows: `tf_byteps.keras.layers`.
+"""Embedding tables of which each worker, or each server, has some rows: `tf_byteps.keras.layers`.
 
 | file | what |
 |---|---|
@@ -8,6 +8,8 @@
 | `lookup` | rows for this worker's indices, from the workers that have them |
 | `gradients` | gradients of rows, to the workers that have the rows |
 | `initial_rows` | initial values, the same for any number of workers |
+| `server_table` | a table whose rows are on the servers, as a worker sees it |
+| `on_servers` | such tables in TensorFlow's programs |
 | `optimizers` | what may be a table's own optimizer |
 | `combining` | one row of a sample from several |
 | `saving` | whole tables, in files that any number of workers can load |

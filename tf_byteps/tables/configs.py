@@ -11,7 +11,7 @@ import keras
 from tf_byteps.tables import optimizers
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
-_PLACEMENTS = ("auto", "default_device")
+_PLACEMENTS = ("auto", "default_device", "servers")
 
 
 def _initializer() -> Any:
@@ -34,7 +34,9 @@ class TableConfig:
             `Model.compile` updates them, as it does in Keras-RS on CPUs and GPUs.
         combiner: what becomes of several indices of one sample: "mean", "sum" or "sqrtn" of their
             rows; `None` if each keeps its row.
-        placement: "auto" or "default_device", which are the same.
+        placement: "auto" or "default_device", which are the same: the workers have the rows.
+            "servers": the servers have them, and update them by `optimizer`, which must then be
+            given.
         max_ids_per_partition: accepted for compatibility and not used.
         max_unique_ids_per_partition: accepted for compatibility and not used.
 
@@ -78,10 +80,13 @@ class TableConfig:
         if self.placement not in _PLACEMENTS:
             raise ValueError(
                 f"placement of the table {self.name!r} must be one of {_PLACEMENTS}, got "
-                f"{self.placement!r}: tables are in the memory of the workers' devices"
+                f"{self.placement!r}: tables are in the memory of the workers' devices, or of the "
+                "servers"
             )
         self.initializer = keras.initializers.get(self.initializer)
         self.optimizer = optimizers.checked(self.name, self.optimizer)
+        if self.placement == "servers":
+            optimizers.check_on_servers(self.name, self.optimizer)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_byteps.ops.scattering import alltoall
 from tf_byteps.ops.sparse import slices
 from tf_byteps.tables import layout as layouts
-from tf_byteps.tables.layout import Layout
+from tf_byteps.tables.layout import Layout, ServerLayout
 from tf_byteps.tables.lookup import by_owner
 
 
@@ -30,7 +30,8 @@ def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: floa
         factor: what the result is multiplied by.
 
     Returns:
-        A `tf.IndexedSlices` of this worker's rows, each once, in ascending order.
+        A `tf.IndexedSlices` of this worker's rows, each once, in ascending order. If the rows are
+        on the servers: this worker's gradient, which the servers add up with the others'.
 
     Raises:
         NotImplementedError: the gradient is dense, as accumulated ones are.
@@ -42,6 +43,10 @@ def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: floa
             "else makes gradients of rows dense"
         )
     own = slices.merged(gradient)
+    if isinstance(layout, ServerLayout):
+        factor = factor / layout.workers if average else factor
+        values = own.values * tf.constant(factor, own.values.dtype)
+        return tf.IndexedSlices(values, tf.cast(own.indices, tf.int64), own.dense_shape)
     rows, counts, order = by_owner(layout, tf.cast(own.indices, tf.int64))
     packed = _packed(rows, tf.gather(own.values, order))
     received, _ = alltoall(packed, counts, name=name)
@@ -70,7 +75,9 @@ def finite(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         The gradients. A step fails before it updates those rows with something else than numbers.
     """
     return [
-        gradient if layout is None or gradient is None else _finite(gradient, layout)
+        gradient
+        if layout is None or gradient is None or isinstance(layout, ServerLayout)  # servers check
+        else _finite(gradient, layout)
         for gradient, layout in zip(gradients, map(layouts.of, variables), strict=True)
     ]
 

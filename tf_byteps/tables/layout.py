@@ -71,6 +71,30 @@ class Layout:
 
 
 @dataclasses.dataclass(frozen=True)
+class ServerLayout(Layout):
+    """A table whose rows are on the servers. What workers have of it is one row, which is not used.
+
+    Attributes:
+        table: a `server_table.ServerTable`.
+        dtype: of the rows.
+        slot: 0 for the rows, 1 for what the optimizer keeps for them.
+    """
+
+    table: Any
+    dtype: str
+    slot: int = 0
+
+    @property
+    def rows_of_worker(self) -> int:
+        """How many rows the variable has that stands for the table."""
+        return 1
+
+    def of_states(self) -> ServerLayout:
+        """The layout of what the optimizer keeps for the rows."""
+        return dataclasses.replace(self, slot=1)
+
+
+@dataclasses.dataclass(frozen=True)
 class Stack:
     """Tables of one width that are updated alike.
 

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from tf_byteps.ops import names
 from tf_byteps.ops.scattering import alltoall
-from tf_byteps.tables.layout import Layout
+from tf_byteps.tables import on_servers
+from tf_byteps.tables.layout import Layout, ServerLayout
 
 _HIGHEST_PRIORITY = 2**31 - 1
 
@@ -36,6 +37,11 @@ def look_up(variable: tf.Variable, layout: Layout, indices: tf.Tensor, name: str
     if layout.workers == 1:
         return tf.gather(variable, indices)
     different, position = tf.unique(indices)
+    if isinstance(layout, ServerLayout):
+        tf.convert_to_tensor(variable)  # a tape watches what is read
+        rows = on_servers.rows_of(layout, different)
+        rows = _of_variable(variable, layout, different, tf.stop_gradient(rows))
+        return tf.gather(rows, position)
     asked, splits, order = by_owner(layout, different)
     name = names.numbered(name)
     wanted, counts = alltoall(asked, splits, name=f"{name}/indices", priority=_HIGHEST_PRIORITY)

@@ -7,6 +7,9 @@ from typing import Any
 
 import keras
 
+# By name: that package imports this one.
+_OURS_ON_SERVERS = ("Adagrad", "LazySGD", "RowWiseAdagrad")
+
 
 def checked(table: str, optimizer: Any) -> Any:
     """The optimizer that a program gives a table.
@@ -51,6 +54,33 @@ def checked(table: str, optimizer: Any) -> Any:
                 "optimizer of Model.compile can have: leave it out"
             )
     return optimizer
+
+
+def check_on_servers(table: str, optimizer: Any) -> None:
+    """Raises ValueError if servers cannot update a table as this optimizer does.
+
+    Args:
+        table: the table's name.
+        optimizer: what `checked` has returned.
+    """
+    kind = type(optimizer)
+    is_ours = kind.__module__ == "tf_byteps.keras.optimizers" and kind.__name__ in _OURS_ON_SERVERS
+    is_known = is_ours or kind in (keras.optimizers.SGD, keras.optimizers.Adagrad)
+    if not is_known or getattr(optimizer, "momentum", 0):
+        found = "None" if optimizer is None else type(optimizer).__name__
+        momentum = " with momentum" if is_known else ""
+        raise ValueError(
+            f"the table {table!r} has placement='servers' and optimizer {found}{momentum}: servers "
+            "update rows by SGD without momentum, Adagrad or "
+            "tf_byteps.keras.optimizers.RowWiseAdagrad; give one of these to its TableConfig"
+        )
+    for setting in ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"):
+        value = getattr(optimizer, setting)
+        if value:
+            raise ValueError(
+                f"the table {table!r} has placement='servers', and its optimizer has "
+                f"{setting}={value!r}, which servers do not do: leave it out"
+            )
 
 
 def key(optimizer: Any) -> object:

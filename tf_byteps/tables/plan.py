@@ -46,6 +46,8 @@ class Plan:
         found: dict[object, list[TableConfig]] = {}
         for table in self.tables.values():
             key = table.embedding_dim, optimizers.key(table.optimizer)
+            if table.placement == "servers":  # each is on the servers by its own name
+                key = table.name
             found.setdefault(key, []).append(table)
         return list(found.values())
 

@@ -25,7 +25,7 @@ from tf_byteps.private.tensorflow import (
     save_context,
 )
 from tf_byteps.tables import layout as layouts
-from tf_byteps.tables.layout import Layout
+from tf_byteps.tables.layout import Layout, ServerLayout
 
 _BLOCK = 64 << 20  # bytes that are gathered at once
 _local = threading.local()
@@ -43,6 +43,8 @@ def whole(variable: Any, keeps: bool = True) -> np.ndarray[Any, Any] | None:
     """
     layout = layouts.of(variable)
     assert layout is not None
+    if isinstance(layout, ServerLayout):
+        return layout.table.read_all(layout.slot) if keeps else None
     mine = variable.value if isinstance(variable, keras.Variable) else variable
     row_bytes = mine.dtype.size * int(np.prod(mine.shape[1:]))
     block = max(1, _BLOCK // (row_bytes * layout.workers))
@@ -63,6 +65,8 @@ def whole(variable: Any, keeps: bool = True) -> np.ndarray[Any, Any] | None:
 def own_rows(rows: Any, layout: Layout) -> np.ndarray[Any, Any]:
     """This worker's rows of those that `whole` has returned to any number of workers.
 
+    If the rows are on the servers, they are set there, which is a collective.
+
     Args:
         rows: an array of shape `[rows of all tables, ...]`.
         layout: which rows are this worker's.
@@ -76,6 +80,9 @@ def own_rows(rows: Any, layout: Layout) -> np.ndarray[Any, Any]:
             f"{[name for name, _ in layout.tables]}, which have {layout.rows}: load it with the "
             "vocabulary sizes that it was saved with"
         )
+    if isinstance(layout, ServerLayout):
+        layout.table.write(np.asarray(rows), layout.slot)
+        return np.zeros((1, *rows.shape[1:]), rows.dtype)
     mine = np.asarray(rows[layout.rank :: layout.workers])
     missing = layout.rows_of_worker - len(mine)
     return np.pad(mine, [(0, missing)] + [(0, 0)] * (mine.ndim - 1)) if missing else mine
@@ -117,6 +124,8 @@ def note_state(state: Any, variable: Any) -> Any:
         The state.
     """
     layout = layouts.of(variable)
+    if isinstance(layout, ServerLayout):
+        layout = layout.of_states()
     if layout is not None and tuple(state.shape)[:1] == (layout.rows_of_worker,):
         note_rows(state, layout)
     return state

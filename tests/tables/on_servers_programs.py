@@ -1,0 +1,293 @@
+"""What the workers of test_on_servers.py do."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_byteps
+from tests.tables import tables_programs as base
+from tf_byteps.keras import layers, optimizers
+
+ROWS, WORDS, USERS, WIDTH, BATCH = 43, 50, 7, 4, 10  # the last batch has 3 rows
+TABLES = {"words": (WORDS, WIDTH), "users": (USERS, WIDTH)}
+OPTIMIZERS = {
+    "SGD": lambda: keras.optimizers.SGD(0.05),
+    "Adagrad": lambda: keras.optimizers.Adagrad(_schedule()),
+    "RowWiseAdagrad": lambda: optimizers.RowWiseAdagrad(0.1),
+}
+
+
+def _schedule():
+    return keras.optimizers.schedules.PiecewiseConstantDecay([3], [0.1, 0.05])
+
+
+def data():
+    """The same on all workers."""
+    random = np.random.default_rng(5)
+    words = random.zipf(1.3, (ROWS, 6)) % WORDS
+    inputs = {"words": words.astype("int64"), "users": random.integers(0, USERS, ROWS)}
+    return inputs, np.cos(words.sum(axis=1, keepdims=True)).astype("float64")
+
+
+def _inputs():
+    shapes = {"words": [6], "users": []}
+    return {
+        name: keras.Input(shape, dtype="int64", name=f"{name}_ids")
+        for name, shape in shapes.items()
+    }
+
+
+def _head(inputs, found):
+    hidden = keras.layers.Dense(5, "tanh", name="hidden")(keras.layers.Concatenate()(found))
+    return keras.Model(inputs, keras.layers.Dense(1, name="out")(hidden))
+
+
+def on_servers(optimizer, initializer="uniform"):
+    tables = {
+        name: layers.TableConfig(
+            name, *shape, initializer, OPTIMIZERS[optimizer](), placement="servers"
+        )
+        for name, shape in TABLES.items()
+    }
+    features = {name: layers.FeatureConfig(name, table) for name, table in tables.items()}
+    inputs = _inputs()
+    found = layers.DistributedEmbedding(features, name="tables")(inputs)
+    return _head(inputs, [found[name] for name in TABLES])
+
+
+def _plain(optimizer):
+    del optimizer
+    inputs = _inputs()
+    words = keras.layers.Embedding(*TABLES["words"], name="words")(inputs["words"])
+    users = keras.layers.Embedding(*TABLES["users"], name="users")(inputs["users"])
+    return _head(inputs, [keras.ops.mean(words, 1), users])
+
+
+def made(make, optimizer):
+    """A compiled model with the values of all tests."""
+    model = make(optimizer)
+    own = OPTIMIZERS[optimizer]()
+    model.compile(base._dense(own) if make is _plain else own, "mse")
+    random = np.random.default_rng(9)
+    for name, shapes in {"hidden": [(8, 5), (5,)], "out": [(5, 1), (1,)]}.items():
+        model.get_layer(name).set_weights([random.normal(size=shape) for shape in shapes])
+    tables = {name: random.normal(size=shape) for name, shape in TABLES.items()}
+    if make is _plain:
+        for name, value in tables.items():
+            model.get_layer(name).set_weights([value])
+    else:
+        model.get_layer("tables").set_embedding_tables(tables)
+    return model
+
+
+def fit(model, epochs=2):
+    x, y = data()
+    history = model.fit(x, y, epochs=epochs, batch_size=BATCH, shuffle=False, verbose=0)
+    return history.history["loss"]
+
+
+def _numbers(model):
+    x, y = data()
+    losses = fit(model)
+    return [
+        losses,
+        model.evaluate(x, y, batch_size=7, verbose=0),
+        model.predict(x, batch_size=21, verbose=0),
+    ]
+
+
+def plain(optimizer):
+    """One process, Keras's own layers."""
+    model = made(_plain, optimizer)
+    numbers = _numbers(model)
+    return {name: model.get_layer(name).get_weights()[0] for name in TABLES}, numbers
+
+
+def trained(optimizer):
+    """The same training with tables on the servers."""
+    with tf_byteps.BytePSStrategy().scope():
+        model = made(on_servers, optimizer)
+        numbers = _numbers(model)
+        layer = model.get_layer("tables")
+        shapes = [tuple(each.shape) for each in layer.trainable_variables]
+        return layer.get_embedding_tables(), numbers, shapes
+
+
+def one_worker_predicts():
+    """Looking up is no collective: worker 0 alone does more of it. Then all train."""
+    with tf_byteps.BytePSStrategy().scope():
+        model = made(on_servers, "SGD")
+        layer = model.get_layer("tables")
+        x, _ = data()
+        inputs = {name: tf.constant(values[:5]) for name, values in x.items()}
+        for _ in range(3 if tf_byteps.rank() == 0 else 0):
+            layer(inputs)
+        return fit(model), layer.get_embedding_tables()
+
+
+def loop(is_plain):
+    """A training loop of the program's own."""
+    strategy = tf.distribute.get_strategy() if is_plain else tf_byteps.BytePSStrategy()
+    with strategy.scope():
+        model = made(_plain if is_plain else on_servers, "Adagrad")
+        x, y = data()
+        dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(20)
+        if not is_plain:
+            dataset = strategy.experimental_distribute_dataset(dataset)
+
+        @tf.function
+        def step(batch):
+            def one(x, y):
+                with tf.GradientTape() as tape:
+                    loss = tf.nn.compute_average_loss(
+                        tf.square(model(x) - y)[:, 0], global_batch_size=20
+                    )
+                gradients = tape.gradient(loss, model.trainable_variables)
+                pairs = zip(gradients, model.trainable_variables, strict=True)
+                model.optimizer.apply_gradients(pairs)
+                return loss
+
+            losses = strategy.run(one, batch)
+            return strategy.reduce("SUM", losses, axis=None)
+
+        losses = [float(step(batch)) for batch in dataset]
+    if is_plain:
+        return losses, {name: model.get_layer(name).get_weights()[0] for name in TABLES}
+    return losses, model.get_layer("tables").get_embedding_tables()
+
+
+def saves(folder):
+    """Saves in several ways, then trains on. The numbers of workers that load may be others."""
+    with tf_byteps.BytePSStrategy().scope():
+        model = made(on_servers, "Adagrad")
+        fit(model)
+        model.save(f"{folder}/model.keras")
+        model.save_weights(f"{folder}/model.weights.h5")
+        path = tf.train.Checkpoint(model=model).save(f"{folder}/checkpoint")
+        layer = model.get_layer("tables")
+        before = layer.get_embedding_tables()
+        fit(model)
+        return path, before, layer.get_embedding_tables()
+
+
+def loads(folder, path):
+    """Loads in these ways, and trains on."""
+    found = []
+    with tf_byteps.BytePSStrategy().scope():
+        for how in ("model", "weights", "checkpoint"):
+            if how == "model":
+                model = keras.models.load_model(f"{folder}/model.keras")
+            else:
+                model = made(on_servers, "Adagrad")
+                model.optimizer.build(model.trainable_variables)
+            if how == "weights":
+                model.load_weights(f"{folder}/model.weights.h5")
+            if how == "checkpoint":
+                tf.train.Checkpoint(model=model).restore(path)
+            layer = model.get_layer("tables")
+            before = layer.get_embedding_tables()
+            fit(model)
+            found.append((before, layer.get_embedding_tables()))
+    return found
+
+
+def initial_rows():
+    """Tables of all distributions that servers make."""
+    kinds = {
+        "uniform": keras.initializers.RandomUniform(-0.5, 0.25, seed=3),
+        "normal": keras.initializers.RandomNormal(1.0, 0.5, seed=3),
+        "truncated": keras.initializers.TruncatedNormal(1.0, 0.5, seed=3),
+        "scaled": keras.initializers.VarianceScaling(mode="fan_out", seed=3),
+        "constant": keras.initializers.Constant(0.75),
+    }
+    with tf_byteps.BytePSStrategy().scope():
+        features = {
+            name: layers.FeatureConfig(
+                name, layers.TableConfig(name, 1000, 16, kind, "sgd", placement="servers")
+            )
+            for name, kind in kinds.items()
+        }
+        layer = layers.DistributedEmbedding(features)
+        layer.build()
+        return layer.get_embedding_tables()
+
+
+def index(value):
+    """An index out of range on worker 0, and a training after that."""
+
+    def change(x, y):
+        x["words"][3] = value
+
+    return _after(change)
+
+
+def target():
+    """A target that is not a number: so are all gradients of worker 0."""
+
+    def change(x, y):
+        y[3] = np.nan
+
+    return _after(change)
+
+
+def _after(change):
+    """The message of a training with a bad row on worker 0, what has changed, and the next loss."""
+    with tf_byteps.BytePSStrategy().scope():
+        model = made(on_servers, "Adagrad")
+        fit(model, 1)
+        layer = model.get_layer("tables")
+        before = layer.get_embedding_tables()
+        dense = {name: model.get_layer(name).get_weights() for name in ("hidden", "out")}
+        x, y = data()
+        change(x, y)
+        message = base._message(lambda: model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0))
+        tables = layer.get_embedding_tables()
+        changed = [bool(np.any(before[name] != tables[name])) for name in before]
+        for name, weights in dense.items():
+            model.get_layer(name).set_weights(weights)
+        model.compile(OPTIMIZERS["Adagrad"](), "mse")  # its states may be NaN
+        return message, changed, fit(model, 1)
+
+
+def _table(name="items", rows=9, width=4, optimizer="sgd", **options):
+    return layers.TableConfig(
+        name, rows, width, optimizer=optimizer, placement="servers", **options
+    )
+
+
+def _build(table):
+    layer = layers.DistributedEmbedding(layers.FeatureConfig(table.name, table))
+    layer.build()
+    return layer
+
+
+def bad_tables():
+    """Tables that are refused, and one that is not, afterwards."""
+    found = {}
+    with tf_byteps.BytePSStrategy().scope():
+        found["too large"] = base._message(lambda: _build(_table("vast", 1 << 40, 64)))
+        found["other shapes"] = base._message(
+            lambda: _build(_table("odd", 9 + 2 * tf_byteps.rank()))
+        )
+        found["optimizer"] = base._message(lambda: _table(optimizer="adam"))
+        found["momentum"] = base._message(
+            lambda: _table(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
+        )
+        found["clipped"] = base._message(
+            lambda: _table(optimizer=keras.optimizers.SGD(0.1, clipnorm=1.0))
+        )
+        found["no optimizer"] = base._message(lambda: _table(optimizer=None))
+        found["initializer"] = base._message(lambda: _build(_table(initializer="glorot_uniform")))
+        layer = _build(_table(initializer="ones"))
+        return found, layer.get_embedding_tables()["items"]
+
+
+def same_names():
+    """Two layers, each with a table of one name and another shape."""
+    with tf_byteps.BytePSStrategy().scope():
+        made_ones = [
+            _build(_table("users", rows, width, initializer="ones"))
+            for rows, width in ((6, 4), (9, 2))
+        ]
+        made_ones[0].set_embedding_tables({"users": np.full((6, 4), 2.0)})
+        return [layer.get_embedding_tables()["users"] for layer in made_ones]

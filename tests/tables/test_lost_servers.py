@@ -1,0 +1,87 @@
+"""Servers that have rows of tables are killed (protocol rule 38)."""
+
+import hashlib
+import pathlib
+import time
+
+import pytest
+
+from tests.cluster import Cluster, describe, wait_until
+
+pytestmark = pytest.mark.time_limit(420)
+
+
+def _train(folder, epochs, waits):
+    """Trains an epoch, waits to be told, and trains on. Returns a digest of all weights."""
+    import tf_byteps
+    from tests.tables import on_servers_programs as programs
+
+    tf_byteps.init()
+    with tf_byteps.BytePSStrategy().scope():
+        model = programs.made(programs.on_servers, "Adagrad")
+        programs.fit(model, 1)
+        pathlib.Path(folder, f"trained_{tf_byteps.rank()}").touch()
+        while waits and not pathlib.Path(folder, "go_on").exists():
+            time.sleep(0.02)
+        message = "no error"
+        try:
+            programs.fit(model, epochs)
+        except Exception as error:
+            message = str(error)
+            return message, ""
+        tables = model.get_layer("tables").get_embedding_tables()
+        weights = [*tables.values(), *model.get_layer("hidden").get_weights()]
+        digest = hashlib.sha256(b"".join(each.tobytes() for each in weights)).hexdigest()
+    return message, digest
+
+
+def _run(folder, servers, killed, epochs=1, waits=True):
+    """What the workers return when these servers are killed after the first epoch."""
+    env = {"BYTEPS_DETERMINISTIC": "1"}
+    with Cluster(_train, 2, servers, env, [str(folder), epochs, waits]) as cluster:
+        wait_until(
+            lambda: (
+                all((folder / f"trained_{rank}").exists() for rank in range(2))
+                or any(worker.popen.poll() is not None for worker in cluster.workers)
+            ),
+            240,
+        )
+        for number in killed:
+            cluster.servers[number].kill()
+            cluster.servers[number].popen.wait()
+            time.sleep(1)  # its loss is known before the next
+        (folder / "go_on").touch()
+        cluster.wait_for(cluster.workers, 240)
+        outcomes = [process.outcome() for process in cluster.processes()]
+    results = [each.result for each in outcomes if each.label.startswith("worker")]
+    assert all(results), describe(outcomes)
+    return results, describe(outcomes)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    (first, second), output = _run(tmp_path_factory.mktemp("undisturbed"), 2, [])
+    assert first == second and first[0] == "no error", output
+    return first[1]
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_lost_server_changes_no_weight(tmp_path, undisturbed, killed):
+    results, output = _run(tmp_path, 2, [killed])
+    assert [digest for _, digest in results] == [undisturbed, undisturbed], output
+
+
+def test_nor_does_one_that_is_lost_in_the_middle_of_steps(tmp_path):
+    folders = [tmp_path / name for name in ("undisturbed", "killed")]
+    for folder in folders:
+        folder.mkdir()
+    expected, _ = _run(folders[0], 3, [], epochs=40, waits=False)
+    results, output = _run(folders[1], 3, [1], epochs=40, waits=False)
+    assert [digest for _, digest in results] == [expected[0][1]] * 2, output
+
+
+def test_a_table_that_has_lost_both_servers_of_a_block_says_so(tmp_path):
+    results, output = _run(tmp_path, 3, [0, 1])
+    for message, _ in results:
+        assert "has lost rows with its servers: " in message, output
+        assert "start the job again, and load the last checkpoint" in message

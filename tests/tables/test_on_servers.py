@@ -1,0 +1,153 @@
+"""Tables on the servers, compared with Keras's embeddings (protocol rule 38)."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from tests import workers
+
+pytestmark = pytest.mark.time_limit(420)
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "on_servers_programs.py")
+OPTIMIZERS = ("SGD", "Adagrad", "RowWiseAdagrad")
+
+
+def _scenario(function, **arguments):
+    return f"{function}={json.dumps(arguments)}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("on_servers"))
+
+
+@pytest.fixture(scope="module")
+def two(folder):
+    cases = [_scenario("trained", optimizer=each) for each in OPTIMIZERS]
+    others = [
+        "one_worker_predicts",
+        _scenario("loop", is_plain=False),
+        "initial_rows",
+        "bad_tables",
+        "same_names",
+        _scenario("saves", folder=folder),
+    ]
+    return workers.run(PROGRAM, [*cases, *others], 2)
+
+
+@pytest.fixture(scope="module")
+def loading(folder, two):
+    path = two[_scenario("saves", folder=folder)][0][0]
+    return _scenario("loads", folder=folder, path=path)
+
+
+@pytest.fixture(scope="module")
+def alone(loading):
+    cases = [_scenario("plain", optimizer=each) for each in OPTIMIZERS]
+    return workers.run(PROGRAM, [*cases, _scenario("loop", is_plain=True), loading], 1)
+
+
+@pytest.fixture(scope="module")
+def three(loading):
+    return workers.run(PROGRAM, [loading, "initial_rows"], 3)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_workers_train_as_one_process_with_plain_embeddings(two, alone, optimizer):
+    tables, numbers = alone[_scenario("plain", optimizer=optimizer)][0]
+    for its_tables, its_numbers, shapes in two[_scenario("trained", optimizer=optimizer)]:
+        for name, table in tables.items():
+            np.testing.assert_allclose(its_tables[name], table, rtol=1e-9, atol=1e-12)
+        for its, expected in zip(its_numbers, numbers, strict=True):
+            np.testing.assert_allclose(its, expected, rtol=1e-9, atol=1e-12)
+        assert shapes == [(1, 4), (1, 4)]  # the worker has no rows
+    assert numbers[0][1] < numbers[0][0]
+
+
+def test_a_loop_of_the_programs_own_trains_as_with_plain_embeddings(two, alone):
+    losses, tables = alone[_scenario("loop", is_plain=True)][0]
+    for its_losses, its_tables in two[_scenario("loop", is_plain=False)]:
+        np.testing.assert_allclose(its_losses, losses, rtol=1e-9)
+        np.testing.assert_allclose(its_tables["words"], tables["words"], rtol=1e-9, atol=1e-12)
+
+
+def test_a_worker_may_look_rows_up_alone(two, alone):
+    tables, numbers = alone[_scenario("plain", optimizer="SGD")][0]
+    for losses, its_tables in two["one_worker_predicts"]:
+        np.testing.assert_allclose(losses, numbers[0], rtol=1e-9)
+        np.testing.assert_allclose(its_tables["words"], tables["words"], rtol=1e-9, atol=1e-12)
+
+
+def test_files_have_whole_tables_and_states_for_any_number_of_workers(
+    two, three, alone, loading, folder
+):
+    _, before, after = two[_scenario("saves", folder=folder)][0]
+    for group in (three, alone):
+        for found in group[loading]:
+            assert len(found) == 3
+            for its_before, its_after in found:
+                for name, table in before.items():
+                    np.testing.assert_array_equal(its_before[name], table)
+                    np.testing.assert_allclose(its_after[name], after[name], rtol=1e-9, atol=1e-12)
+
+
+def test_servers_make_the_initial_rows_whatever_their_number(two, three):
+    first = two["initial_rows"][0]
+    for found in [*two["initial_rows"], *three["initial_rows"]]:
+        for name, rows in first.items():
+            np.testing.assert_array_equal(found[name], rows)
+    assert -0.5 <= first["uniform"].min() < -0.49 and 0.24 < first["uniform"].max() < 0.25
+    assert abs(first["uniform"].mean() + 0.125) < 0.01
+    assert abs(first["normal"].mean() - 1) < 0.02 and abs(first["normal"].std() - 0.5) < 0.02
+    assert first["normal"].max() > 2.1
+    assert first["truncated"].min() >= 0 and first["truncated"].max() <= 2
+    assert abs(first["scaled"].std() - 0.25) < 0.01
+    assert (first["constant"] == 0.75).all()
+
+
+def test_tables_that_servers_cannot_hold_are_refused(two):
+    for messages, rows in two["bad_tables"]:
+        assert 'the table "vast" needs ' in messages["too large"], messages
+        assert "bytes free" in messages["too large"] and "server" in messages["too large"]
+        assert "the workers make different tables of one name" in messages["other shapes"]
+        assert "5 rows of 4 in block 0 of 2" in messages["other shapes"]
+        assert "placement='servers' and optimizer Adam: servers update" in messages["optimizer"]
+        assert "optimizer SGD with momentum: servers" in messages["momentum"]
+        assert "its optimizer has clipnorm=1.0" in messages["clipped"]
+        assert "and optimizer None: servers update rows by" in messages["no optimizer"]
+        assert "is a GlorotUniform, whose rows servers cannot make" in messages["initializer"]
+        assert (rows == 1).all()
+
+
+def test_tables_of_two_layers_are_two_whatever_their_names(two):
+    for first, second in two["same_names"]:
+        assert first.shape == (6, 4) and (first == 2).all()
+        assert second.shape == (9, 2) and (second == 1).all()
+
+
+@pytest.mark.parametrize("value", [-1, 50])
+def test_an_index_out_of_range_changes_no_row(value):
+    scenario = _scenario("index", value=value)
+    results = workers.run(PROGRAM, [scenario], 2)[scenario]
+    assert any(
+        "the feature words has an index that is not in the table words, which has 50 rows"
+        in message
+        for message, *_ in results
+    ), results
+    _go_on(results)
+
+
+def test_gradients_that_are_not_numbers_change_no_row():
+    results = workers.run(PROGRAM, ["target"], 2)["target"]
+    assert any("gradients that are NaN or infinite" in message for message, *_ in results), results
+    _go_on(results)
+
+
+def _go_on(results):
+    """The tables are as they were, and both workers train on."""
+    for message, changed, losses in results:
+        assert message != "no error" and not any(changed), message
+        assert np.isfinite(losses).all()
+    assert results[0][2] == results[1][2]
