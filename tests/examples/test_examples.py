@@ -105,6 +105,16 @@ def test_keras_two_towers():
 
 
 @pytest.mark.long
+def test_keras_server_table():
+    """A table of 2.6 GB, of which 50 MB are trained: workers have none of it."""
+    printed = _run_on_two_workers("keras_server_table.py", "--rows", "10000000")
+    found = re.findall(r"table of 2\.600 GB; .* had ([0-9]+) MB before, and ([0-9]+) MB", printed)
+    assert len(found) == 2, printed
+    for before, after in found:
+        assert int(after) < int(before) + 100, printed
+
+
+@pytest.mark.long
 def test_keras_dlrm():
     """With the shapes of DLRM-small a worker sends rows, a small part of 166 MB of tables."""
     printed = _run_on_two_workers("keras_dlrm.py")
