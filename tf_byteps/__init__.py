@@ -11,7 +11,7 @@ from typing import Any
 
 __version__ = "0.2.0"
 
-_WITH_TENSORFLOW = ("elastic", "local_steps", "ops", "training")
+_WITH_TENSORFLOW = ("local_steps", "ops", "training")
 # What is refused here, with a sentence that says what to use instead.
 _UNSUPPORTED = "tf_byteps.exchange.unsupported"
 # Of these the stub has TensorFlow's, which has a signature; tensors may be of JAX, too.

@@ -1,8 +1,13 @@
 """Refuses a TensorFlow other than the one that the libraries were built for, and what is for
 TensorFlow where Keras runs on something else."""
 
-# What belongs to Keras's objects, which then are not TensorFlow's.
-_OF_KERAS = ("OuterSync", "elastic", "local_steps")
+# What belongs to Keras's objects, which then are not TensorFlow's -> what there is instead.
+_INSTEAD = {
+    "OuterSync": "BytePSStrategy or DistributedOptimizer, which exchange gradients in each step",
+    "local_steps": "BytePSStrategy or DistributedOptimizer, which exchange gradients in each step",
+    "elastic.OuterSyncState": "tf_byteps.elastic.KerasState, with commits",
+    "elastic.TensorFlowState": "tf_byteps.elastic.KerasState, or JaxState for JAX's arrays",
+}
 
 
 def check_tensorflow(installed: str) -> None:
@@ -48,7 +53,7 @@ def check_backend(name: str) -> None:
     Raises:
         ImportError: Keras runs on something else.
     """
-    if name not in _OF_KERAS:
+    if name not in _INSTEAD:
         return
     import keras
 
@@ -56,5 +61,5 @@ def check_backend(name: str) -> None:
     if backend != "tensorflow":
         raise ImportError(
             f"tf_byteps.{name} is for Keras on TensorFlow, and KERAS_BACKEND is {backend!r}: use "
-            "BytePSStrategy, which works on JAX too"
+            f"{_INSTEAD[name]}"
         )

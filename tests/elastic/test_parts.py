@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tf_byteps.config import Config
-from tf_byteps.elastic import retracing, states
+from tf_byteps.elastic import retracing, variables
 from tf_byteps.errors import ConfigError
 from tf_byteps.exchange import backup
 from tf_byteps.strategy.input import sharding
@@ -63,7 +63,7 @@ def test_a_state_is_not_saved_after_a_loss(alone, monkeypatch):
     state = bps.elastic.TensorFlowState([weight], step=1)
     weight.assign(2.0)
     state.step = 2
-    monkeypatch.setattr(states._engine, "worker_failure", lambda: "lost worker 1")
+    monkeypatch.setattr(variables._engine, "worker_failure", lambda: "lost worker 1")
     with pytest.raises(tf.errors.UnavailableError, match="lost worker 1"):
         state.commit()
     state.restore()

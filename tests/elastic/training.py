@@ -9,7 +9,6 @@ commit, for those who kill them, and train no further than `limit.txt` says.
 """
 
 import json
-import math
 import os
 import sys
 import time
@@ -22,13 +21,11 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 
 import tf_byteps as bps
+from tests.elastic.progress import COMMIT, SECONDS, Noting
 
 BATCH = 64  # over all workers
-BATCHES = 29  # of an epoch
-COMMIT = 5  # batches
 BACKUP = 2  # workers
 LOCAL_STEPS, QUORUM = 4, 2
-SECONDS = 0.03  # at least, for each batch, so that kills hit batches in flight
 RATE = 0.05
 
 
@@ -85,7 +82,8 @@ def main(how, folder, epochs):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer = keras.optimizers.SGD(RATE, momentum=0.9)
         model.compile(optimizer, loss, jit_compile=True if how == "compiled" else "auto")
-    state = Noting(folder, model, epoch=0, batch=0)
+    state = KerasState(model, epoch=0, batch=0)
+    state.folder = folder
     resets = []
     state.register_reset_callbacks([lambda: resets.append(bps.size())])
     train = {"loop": Loop, "quorum": FitByEpochs}.get(how, Fit)(strategy, model)
@@ -94,39 +92,8 @@ def main(how, folder, epochs):
         report(folder, state, loss, resets)
 
 
-class Noting(bps.elastic.KerasState):
+class KerasState(Noting, bps.elastic.KerasState):
     """Says how far it has come."""
-
-    def __init__(self, folder, model, **values):
-        super().__init__(model, **values)
-        self._progress = os.path.join(folder, "progress.txt")
-        self._limit = os.path.join(folder, "limit.txt")
-
-    def commit(self):
-        self.note("commit")
-        super().commit()
-        while self._is_held():
-            time.sleep(0.05)
-            self.check_host_updates()
-
-    def _is_held(self):
-        """Whether training is to wait, for workers to be killed; all workers agree."""
-        limit = math.inf
-        if os.path.exists(self._limit):
-            with open(self._limit) as file:
-                limit = float(file.read())
-        held = tf.constant(int(done(self) >= limit))
-        return bool(bps.push_pull(held, op=bps.Max, name="held"))
-
-    def note(self, what):
-        member = os.environ.get("BYTEPS_MEMBER")
-        with open(self._progress, "a") as file:
-            file.write(f"{what} {done(self)} {member} {bps.size()}\n")
-
-
-def done(state):
-    """Batches that are done."""
-    return state.epoch * BATCHES + state.batch
 
 
 class Pause(keras.callbacks.Callback):

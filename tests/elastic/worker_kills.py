@@ -24,7 +24,7 @@ from absl import flags
 
 from benchmarks import options
 from tests.cluster import ROOT, clean_environment
-from tests.elastic.training import BATCHES, COMMIT
+from tests.elastic.progress import BATCHES, COMMIT
 
 WORKERS = 3
 _EPOCHS_A_KILL = 0.4
@@ -71,6 +71,7 @@ def train(
     restart=True,
     say=lambda text: None,
     environment=None,
+    program="training",
 ):
     """Trains, and kills workers meanwhile; returns an `Outcome`.
 
@@ -84,12 +85,14 @@ def train(
         restart: whether bpslaunch starts others in the place of those that are killed.
         say: called with a sentence for each kill.
         environment: more variables.
+        program: "training" or "jax_training".
     """
+    module = f"tests.elastic.{program}"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "1"]
         command += ["--max-np", str(workers), "--host-failures", "0" if restart else "1"]
-        command += ["--", sys.executable, "-m", "tests.elastic.training", how, name, str(epochs)]
+        command += ["--", sys.executable, "-m", module, how, name, str(epochs)]
         (folder / "progress.txt").touch()
         begin = time.monotonic()
         with open(folder / "output.txt", "wb") as output:
@@ -102,7 +105,7 @@ def train(
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        killer = _Killer(job, folder, epochs * BATCHES, kills, random.Random(seed), say)
+        killer = _Killer(job, module, folder, epochs * BATCHES, kills, random.Random(seed), say)
         try:
             while job.poll() is None and time.monotonic() < begin + limit:
                 killer.step()
@@ -135,8 +138,9 @@ def _strays(folder):
 class _Killer:
     """Kills workers when training has come so far, and keeps it from going too far."""
 
-    def __init__(self, job, folder, batches, kills, chance, say):
+    def __init__(self, job, module, folder, batches, kills, chance, say):
         self._job, self._folder, self._chance, self._say = job, folder, chance, say
+        self._module = module
         self.done = 0
         # The last batches are left alone: who has finished is not started again.
         span = max(0, batches - 2 * BATCHES)
@@ -191,7 +195,7 @@ class _Killer:
             return found
         for process in children:
             try:
-                if "tests.elastic.training" in process.cmdline()[:4]:
+                if self._module in process.cmdline()[:4]:
                     found[int(process.environ()["BYTEPS_MEMBER"])] = process
             except (psutil.Error, KeyError):
                 continue

@@ -259,6 +259,7 @@ def come_and_go(model: keras.Model) -> None:
     others = [
         elastic.ObjectState(epoch=0, best=None),
         elastic.TensorFlowState(model.variables, step=0),
+        elastic.JaxState(weights=model.variables, step=0),
         elastic.TensorFlowKerasState(model, model.optimizer),
     ]
 

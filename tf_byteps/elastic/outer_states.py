@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
-from tf_byteps.elastic.states import HostsUpdatedInterrupt, KerasState, State
+from tf_byteps.elastic.keras_states import KerasState
+from tf_byteps.elastic.states import HostsUpdatedInterrupt, State
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.local_steps.outer_sync import OuterSync
 from tf_byteps.local_steps.quorum import QuorumRounds

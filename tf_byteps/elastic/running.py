@@ -5,12 +5,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import tensorflow as tf
-
 from tf_byteps import _engine, logs, runtime
-from tf_byteps.elastic import retracing
+from tf_byteps.elastic import frameworks
 from tf_byteps.elastic.states import HostsUpdatedInterrupt, State
-from tf_byteps.strategy import membership
+from tf_byteps.errors import ExchangeError
+from tf_byteps.exchange.object_gather import gather_objects
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -48,7 +47,7 @@ def run(function: FunctionT) -> FunctionT:
         has_begun = False
         while True:
             try:
-                membership.begin_epoch(is_first=not has_begun)
+                _begin_epoch(is_first=not has_begun)
                 state.sync()
                 has_begun = True
                 runtime.note_exit(code=0)
@@ -61,7 +60,7 @@ def run(function: FunctionT) -> FunctionT:
                     "the workers change: %s", change, extra=logs.event("workers_change")
                 )
                 _come_together_again()
-            except (tf.errors.OpError, _engine.EngineError) as error:
+            except Exception as error:
                 if not _is_loss(error):
                     raise
                 said, event = "going back to the last commit", logs.event("state_restored")
@@ -81,7 +80,8 @@ def _come_together_again() -> None:
     before = runtime.size()
     runtime.leave_epoch()
     runtime.init(config)
-    retracing.next_epoch()
+    for framework in frameworks.in_use():
+        framework.forget_programs()
     _logger.warning(
         "rank %d of %d workers now, after %d workers",
         runtime.rank(),
@@ -91,11 +91,34 @@ def _come_together_again() -> None:
     )
 
 
+def _begin_epoch(is_first: bool) -> None:
+    """Makes workers that were there before agree with new ones. A collective.
+
+    Args:
+        is_first: whether this process has not trained yet.
+    """
+    if not runtime.config().elastic:
+        return
+    in_use = frameworks.in_use()
+    mine = {
+        "is first": is_first,
+        "generation": max((framework.generation() for framework in in_use), default=0),
+        "address": runtime.own_address(),
+    }
+    everyone = gather_objects("elastic/epoch", mine) if runtime.size() > 1 else [mine]
+    addresses = [worker["address"] for worker in everyone]
+    generation = max(worker["generation"] for worker in everyone)
+    for framework in in_use:
+        framework.begin_epoch(addresses, generation, all(each["is first"] for each in everyone))
+
+
 def _is_loss(error: Exception) -> bool:
     """Whether an exchange has failed because a process is lost."""
     if isinstance(error, _engine.EngineError):
         return error.code == "UNAVAILABLE"
-    return isinstance(error, tf.errors.UnavailableError) or bool(_engine.worker_failure())
+    if isinstance(error, ExchangeError):
+        return error.code == "UNAVAILABLE" or bool(_engine.worker_failure())
+    return any(framework.is_loss(error) for framework in frameworks.in_use())
 
 
 def _sentence(error: Exception) -> str:

@@ -4,20 +4,11 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
-from tf_byteps import _engine, runtime
+from tf_byteps import runtime
+from tf_byteps.exchange import host
 from tf_byteps.exchange.objects import broadcast_object
-from tf_byteps.exchange.optimizers import optimizers_of
-from tf_byteps.gradients import accumulators
-from tf_byteps.ops import Max, push_pull
-from tf_byteps.strategy.fit import statistics
-from tf_byteps.training import initial_values
-from tf_byteps.training.variables import tf_variable
-
-_TRACED = ("train_function", "test_function", "predict_function")
 
 
 class HostsUpdatedInterrupt(Exception):
@@ -85,8 +76,7 @@ class State:
             return
         reason = runtime.coming_change()
         if runtime.size() > 1:
-            wanted = tf.constant(int(bool(reason)))
-            if push_pull(wanted, op=Max, name="elastic/change") and not reason:
+            if any_worker("elastic/change", bool(reason)) and not reason:
                 reason = "another worker has heard that the workers are about to change"
         if reason:
             raise HostsUpdatedInterrupt(reason)
@@ -152,135 +142,12 @@ class ObjectState(State):
             setattr(self, name, value)
 
 
-class TensorFlowState(ObjectState):
-    """Variables and Python values.
+def any_worker(name: str, wants: bool) -> bool:
+    """Whether some worker wants something. A collective.
 
     Args:
-        variables: a list (or other structure) of `tf.Variable` or `keras.Variable`.
-        **values: see `ObjectState`.
-
-    Raises:
-        ValueError: see `ObjectState`.
-
-    Example:
-
-    >>> state = tf_byteps.elastic.TensorFlowState([weights, bias], step=0)
+        name: of the exchange, equal on all workers.
+        wants: whether this one does.
     """
-
-    def __init__(self, variables: Any, **values: Any) -> None:
-        self._variables = tf.nest.flatten(variables)
-        self._saved_variables = []
-        super().__init__(**values)
-
-    def variables(self) -> list[Any]:
-        """All variables of the state.
-
-        Returns:
-            A list.
-        """
-        return self._variables
-
-    def save(self) -> None:
-        """See `State.save`.
-
-        Raises:
-            tf.errors.UnavailableError: a process is lost. The state that was saved last stays.
-        """
-        saved = [(each, _numpy(each)) for each in self.variables()]
-        # A compiled step on a GPU tells of a loss only after it has changed the variables. Reading
-        # them has waited for the GPU, so that the engine knows by now.
-        if failure := _engine.worker_failure():
-            raise tf.errors.UnavailableError(None, None, failure)
-        super().save()
-        self._saved_variables = saved
-
-    def restore(self) -> None:
-        """See `State.restore`."""
-        super().restore()
-        for variable, value in self._saved_variables:
-            variable.assign(value)
-
-    def sync(self) -> None:
-        """See `State.sync`."""
-        if runtime.size() > 1:
-            named = [(_name(each), tf_variable(each)) for each in self.variables()]
-            initial_values.synchronize("variables of the elastic state", named)
-        super().sync()
-
-
-class KerasState(TensorFlowState):
-    """A Keras model with its optimizer, and Python values.
-
-    Args:
-        model: a `keras.Model` whose shapes are known: made with `keras.Input`, or built.
-        optimizer: a `keras.optimizers.Optimizer`. Default: the one that the model is compiled with.
-        **values: see `ObjectState`.
-
-    Attributes:
-        model: the model.
-        optimizer: the optimizer.
-
-    Raises:
-        ValueError: the model is not built, so that it has no variables yet.
-
-    Example:
-
-    ```python
-    state = tf_byteps.elastic.KerasState(model, epoch=0, batch=0)
-
-    @tf_byteps.elastic.run
-    def train(state):
-        while state.epoch < 10:
-            train_one_epoch(state.model)
-            state.epoch += 1
-            state.commit()
-
-    train(state)
-    ```
-    """
-
-    def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None, **values: Any
-    ) -> None:
-        if not all(layer.built for layer in model._flatten_layers()):
-            raise ValueError(
-                f"the model {model.name!r} has no variables yet: give it a keras.Input, or call "
-                "model.build(input_shape), before it becomes part of an elastic state"
-            )
-        self.model = model
-        self.optimizer = model.optimizer if optimizer is None else optimizer
-        if self.optimizer is not None and not self.optimizer.built:
-            with model.distribute_strategy.scope():
-                self.optimizer.build(model.trainable_variables)
-        super().__init__([], **values)
-
-    def variables(self) -> list[Any]:
-        """The model's and the optimizer's, as they are now.
-
-        Returns:
-            A list.
-        """
-        both = [*self.model.variables, *(self.optimizer.variables if self.optimizer else [])]
-        return list({id(tf_variable(each)): each for each in both}.values())
-
-    def commit(self) -> None:
-        """See `State.commit`. Within an epoch of a `BytePSStrategy`, gradients that the optimizer
-        has accumulated are averaged first: those of a worker that is lost later are not."""
-        if statistics.is_of_own_rows(self.model):
-            accumulators.average(optimizers_of(self.model))
-        super().commit()
-
-    def on_reset(self) -> None:
-        """See `State.on_reset`. What was traced for other workers is forgotten."""
-        statistics.forget(self.model)
-        for name in _TRACED:
-            setattr(self.model, name, None)
-        super().on_reset()
-
-
-def _numpy(variable: Any) -> np.ndarray:
-    return tf_variable(variable).numpy()
-
-
-def _name(variable: Any) -> str:
-    return getattr(variable, "path", variable.name)
+    (wanted,) = host.exchange_all([np.array([wants], np.int32)], [name], kind="max")
+    return bool(wanted[0])

@@ -18,7 +18,6 @@ def check_config(config: Config, others: Mapping[str, object] | None = None) -> 
     """
     asked = {
         "BYTEPS_BACKUP_WORKERS": config.backup_workers,
-        "an elastic job": config.elastic,
         **(others or {}),
     }
     for what, value in asked.items():

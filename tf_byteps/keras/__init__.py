@@ -6,6 +6,7 @@ TensorFlow or on JAX (`KERAS_BACKEND`), and the other one is not imported.
 
 import typing
 
+from tf_byteps import elastic
 from tf_byteps.build_facts import (
     ccl_built,
     check_num_rank_power_of_2,
@@ -64,10 +65,8 @@ from tf_byteps.runtime import (
 )
 
 if typing.TYPE_CHECKING:
-    from tf_byteps import elastic
     from tf_byteps.keras import layers, optimizers
 else:
-    elastic = on_tensorflow("elastic", "tf_byteps.elastic")
     layers = on_tensorflow("layers", "tf_byteps.keras.layers")
     optimizers = on_tensorflow("optimizers", "tf_byteps.keras.optimizers")
 

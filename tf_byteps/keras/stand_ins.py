@@ -11,7 +11,6 @@ import keras
 from tf_byteps.keras.framework import current
 
 _INSTEAD = {
-    "elastic": "start the job again with other workers, from keras.callbacks.BackupAndRestore",
     "layers": "use keras.layers.Embedding, a whole copy of which each worker holds",
     "optimizers": "use Keras's own: gradients of embeddings are dense there",
     "callbacks.BackupResiduals": "leave it out; residuals begin anew when a job starts again",

@@ -7,7 +7,7 @@ them is kept on the host where each epoch begins. A GPU makes it beside the epoc
 import contextlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from tf_byteps import _engine, runtime
 from tf_byteps.errors import ExchangeError
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.jax.errors import raise_late_failure
+from tf_byteps.jax.host_copies import copies_on_host
 from tf_byteps.xla_library import end_failed_programs
 
 _logger = logging.getLogger("tf_byteps")
@@ -51,34 +52,14 @@ class Keep(keras.callbacks.Callback):
         model._jax_state_synced = True
         for variable, value in zip(self._variables, self._values, strict=True):
             variable.assign(np.asarray(value))
+        if runtime.config().elastic:  # goes on from its last commit
+            return
         _logger.warning(
             "the weights of the model %r are those of the end of epoch %d, because JAX has given "
             "up those of the step that failed",
             model.name,
             self._epoch,
         )
-
-
-def copies_on_host(values: Sequence[jax.Array]) -> list[Any]:
-    """Copies of arrays, which outlive them.
-
-    Those of a GPU's arrays come to page-locked memory, which JAX keeps for the next ones. The call
-    does not wait for them: a step that is given the arrays' memory comes after the copies.
-
-    Args:
-        values: arrays of one device each.
-
-    Returns:
-        A list of what `np.asarray` takes.
-    """
-    devices = set[Any]().union(*(value.devices() for value in values))
-    if all(device.platform == "cpu" for device in devices) or len(devices) > 1:
-        return [np.array(value) for value in values]
-    on_host = jax.sharding.SingleDeviceSharding(devices.pop(), memory_kind="pinned_host")
-    try:
-        return jax.device_put(list(values), on_host)
-    except jax.errors.JaxRuntimeError:  # no more page-locked memory
-        return [np.array(value) for value in values]
 
 
 def _variables(model: Any) -> list[Any]:

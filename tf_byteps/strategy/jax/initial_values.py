@@ -14,11 +14,14 @@ from tf_byteps.exchange.equality import differing
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.exchange.variable_lists import check_lists, keyed_variables
+from tf_byteps.jax import new_workers
 from tf_byteps.jax.fingerprints import fingerprints
 from tf_byteps.strategy import variable_kinds
 
 _WHAT = "variables of the model and its optimizer"
-_BEGUN = "_byteps_begun"  # of a `keras.Variable` of kind `own`: a training has begun with it
+# Of a `keras.Variable` of kind `own`: with which workers a training has begun with it.
+_BEGUN = "_byteps_begun"
+_workers = 0  # grows when they change
 # Model -> the ids of its variables that worker 0's values have reached.
 _synchronized: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
@@ -39,9 +42,9 @@ def synchronize(model: Any) -> None:
     if runtime.size() == 1:
         return
     own = variable_kinds.variables(model, variable_kinds.Kind.OWN)
-    kept = {id(variable) for variable in own if hasattr(variable, _BEGUN)}
+    kept = {id(variable) for variable in own if getattr(variable, _BEGUN, None) == _workers}
     for variable in own:
-        setattr(variable, _BEGUN, True)
+        setattr(variable, _BEGUN, _workers)
     broadcast(
         _WHAT, [(variable.path, variable) for variable in variables if id(variable) not in kept]
     )
@@ -82,6 +85,16 @@ def synchronize_if_new(model: Any) -> None:
     known = _synchronized.get(model, set())
     if any(id(variable) not in known for variable in _variables(model)):
         synchronize(model)
+
+
+def _forget() -> None:
+    """New workers have seen nothing: with them all begin anew."""
+    global _workers
+    _synchronized.clear()
+    _workers += 1
+
+
+new_workers.on_change(_forget)
 
 
 def _variables(model: Any) -> list[Any]:

@@ -1,0 +1,70 @@
+"""What an elastic job needs of a framework: each has a class of its own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class Framework:
+    """A framework whose arrays or variables the workers of an elastic job train."""
+
+    def is_loss(self, error: Exception) -> bool:
+        """Whether an error, of the framework or of tf_byteps, is one about a process that is lost.
+
+        Args:
+            error: what a training has raised.
+        """
+        raise NotImplementedError
+
+    def lost(self, sentence: str) -> Exception:
+        """An error that says that a process is lost.
+
+        Args:
+            sentence: which one, and how.
+        """
+        raise NotImplementedError
+
+    def begin_epoch(self, addresses: Sequence[str], generation: int, is_first: bool) -> None:
+        """The workers have come together. Communicates with nobody.
+
+        Args:
+            addresses: of all workers, in rank order.
+            generation: the highest that a worker has, see `generation`.
+            is_first: whether no worker has trained before.
+        """
+
+    def generation(self) -> int:
+        """How often data were distributed, for shuffles without a seed."""
+        return 0
+
+    def forget_programs(self) -> None:
+        """What was traced or compiled for other workers is made anew when it is next called."""
+        raise NotImplementedError
+
+
+class VariableFramework(Framework):
+    """A framework on which Keras runs."""
+
+    def before_reading(self, model: Any) -> None:
+        """The variables of a Keras model have their values when this returns."""
+
+    def values(self, variables: Sequence[Any]) -> list[Any]:
+        """Copies of the values of variables, in host memory, when all steps have ended.
+
+        Args:
+            variables: of Keras, or the framework's own.
+
+        Returns:
+            A list of what `assign` of a variable takes.
+        """
+        raise NotImplementedError
+
+    def synchronize(self, variables: Sequence[Any]) -> None:
+        """Sets variables to worker 0's values. A collective.
+
+        Args:
+            variables: of Keras, or the framework's own.
+
+        Raises:
+            ValueError: on all workers, if their lists differ.
+        """
+        raise NotImplementedError

@@ -1,0 +1,89 @@
+"""The state of a Keras model, on TensorFlow or on JAX."""
+
+import contextlib
+from typing import Any
+
+import keras
+
+from tf_byteps.elastic import frameworks
+from tf_byteps.elastic.variables import VariablesState
+from tf_byteps.exchange.optimizers import optimizers_of
+from tf_byteps.strategy.fit import framework, statistics
+
+_TRACED = ("train_function", "test_function", "predict_function")
+
+
+class KerasState(VariablesState):
+    """A Keras model with its optimizer, and Python values.
+
+    Args:
+        model: a `keras.Model` whose shapes are known: made with `keras.Input`, or built.
+        optimizer: a `keras.optimizers.Optimizer`. Default: the one that the model is compiled with.
+        **values: see `ObjectState`.
+
+    Attributes:
+        model: the model.
+        optimizer: the optimizer.
+
+    Raises:
+        ValueError: the model is not built, so that it has no variables yet.
+
+    Example:
+
+    ```python
+    state = tf_byteps.elastic.KerasState(model, epoch=0, batch=0)
+
+    @tf_byteps.elastic.run
+    def train(state):
+        while state.epoch < 10:
+            train_one_epoch(state.model)
+            state.epoch += 1
+            state.commit()
+
+    train(state)
+    ```
+    """
+
+    def __init__(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None, **values: Any
+    ) -> None:
+        if not all(layer.built for layer in model._flatten_layers()):
+            raise ValueError(
+                f"the model {model.name!r} has no variables yet: give it a keras.Input, or call "
+                "model.build(input_shape), before it becomes part of an elastic state"
+            )
+        self.model = model
+        self.optimizer = model.optimizer if optimizer is None else optimizer
+        if self.optimizer is not None and not self.optimizer.built:
+            strategy = getattr(model, "distribute_strategy", None)
+            with contextlib.nullcontext() if strategy is None else strategy.scope():
+                self.optimizer.build(model.trainable_variables)
+        super().__init__(frameworks.of_keras(), **values)
+
+    def variables(self) -> list[Any]:
+        """The model's and the optimizer's, as they are now.
+
+        Returns:
+            A list.
+        """
+        both = [*self.model.variables, *(self.optimizer.variables if self.optimizer else [])]
+        return list({id(each): each for each in both}.values())
+
+    def save(self) -> None:
+        """See `State.save`."""
+        self._framework.before_reading(self.model)
+        super().save()
+
+    def commit(self) -> None:
+        """See `State.commit`. Within an epoch of a `BytePSStrategy`, gradients that the optimizer
+        has accumulated are averaged first: those of a worker that is lost later are not."""
+        if statistics.is_of_own_rows(self.model):
+            framework.current().average_accumulated(optimizers_of(self.model))
+        super().commit()
+
+    def on_reset(self) -> None:
+        """See `State.on_reset`. What was traced for other workers is forgotten."""
+        statistics.forget(self.model)
+        for name in _TRACED:
+            setattr(self.model, name, None)
+        super().on_reset()

@@ -1,0 +1,70 @@
+"""TensorFlow, as elastic jobs need it, and the state of its variables."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_byteps import _engine
+from tf_byteps.elastic import retracing
+from tf_byteps.elastic.interface import VariableFramework
+from tf_byteps.elastic.variables import VariablesState
+from tf_byteps.strategy import membership
+from tf_byteps.training import initial_values
+from tf_byteps.training.variables import tf_variable
+
+
+class TensorFlow(VariableFramework):
+    """TensorFlow's part of an elastic job."""
+
+    def is_loss(self, error: Exception) -> bool:
+        if not isinstance(error, tf.errors.OpError):
+            return False
+        return isinstance(error, tf.errors.UnavailableError) or bool(_engine.worker_failure())
+
+    def lost(self, sentence: str) -> Exception:
+        return tf.errors.UnavailableError(None, None, sentence)
+
+    def begin_epoch(self, addresses: Sequence[str], generation: int, is_first: bool) -> None:
+        membership.begin_epoch(addresses, generation, is_first)
+
+    def generation(self) -> int:
+        return membership.generation()
+
+    def forget_programs(self) -> None:
+        retracing.next_epoch()
+
+    def values(self, variables: Sequence[Any]) -> list[Any]:
+        return [tf_variable(each).numpy() for each in variables]
+
+    def synchronize(self, variables: Sequence[Any]) -> None:
+        named = [(getattr(each, "path", each.name), tf_variable(each)) for each in variables]
+        initial_values.synchronize("variables of the elastic state", named)
+
+
+class TensorFlowState(VariablesState):
+    """Variables and Python values.
+
+    Args:
+        variables: a list (or other structure) of `tf.Variable` or `keras.Variable`.
+        **values: see `ObjectState`.
+
+    Raises:
+        ValueError: see `ObjectState`.
+
+    Example:
+
+    >>> state = tf_byteps.elastic.TensorFlowState([weights, bias], step=0)
+    """
+
+    def __init__(self, variables: Any, **values: Any) -> None:
+        self._variables = tf.nest.flatten(variables)
+        super().__init__(TensorFlow(), **values)
+
+    def variables(self) -> list[Any]:
+        """All variables of the state.
+
+        Returns:
+            A list.
+        """
+        return self._variables
