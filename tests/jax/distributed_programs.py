@@ -173,7 +173,6 @@ def errors():
         "twice": error_of(bps.DistributedOptimizer, bps.DistributedOptimizer(sgd())),
         "no optimizer": error_of(bps.DistributedOptimizer, "sgd"),
         "op": error_of(bps.DistributedOptimizer, sgd(), op="max"),
-        "backup": error_of(bps.DistributedOptimizer, sgd(), backup_workers=1),
         "rows": error_of(bps.DistributedOptimizer, sgd(), merge_repeated_rows=False),
         "set": error_of(bps.DistributedOptimizer, sgd(), process_set=1),
         "two steps": error_of(
@@ -181,7 +180,7 @@ def errors():
         ),
         "layers": error_of(lambda: bps.layers.DistributedEmbedding),
         "optimizers": error_of(lambda: bps.optimizers.Adagrad(0.1)),
-        "elastic": error_of(lambda: bps.elastic.run),
+        "outer": error_of(lambda: bps.callbacks.OuterSyncCallback(None)),
         "checkpoint": error_of(bps.callbacks.TrainingCheckpoint, "folder"),
         "global": error_of(bps.broadcast_global_variables, 0),
         "array": error_of(bps.broadcast_variables, [np.ones(2)], 0),

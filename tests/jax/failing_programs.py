@@ -18,7 +18,7 @@ def refusals():
         for name, value in {
             "cross_step": True,
             "local_steps": 4,
-            "backup_workers": 1,
+            "staleness": 2,
             "x": 1,
         }.items()
     }

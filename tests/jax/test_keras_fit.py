@@ -154,7 +154,7 @@ def test_shuffles_are_worker_0s(one, two):
 def test_refusals(two):
     for result in two["refusals"]:
         errors = result["errors"]
-        for name in ("cross_step", "local_steps", "backup_workers"):
+        for name in ("cross_step", "local_steps", "staleness"):
             assert f"{name} is " in errors[name]
             assert "does not support with KERAS_BACKEND=jax" in errors[name]
         assert errors["x"] == "TypeError: BytePSStrategy has no argument 'x'"

@@ -132,7 +132,6 @@ def test_errors_say_what_to_do(two):
             "twice": "ValueError: the optimizer 'sgd",
             "no optimizer": "TypeError: optimizer must be a Keras 3 optimizer, got 'sgd'; in a",
             "op": "ValueError: gradients are reduced with 'average' or 'sum', not with 'max'",
-            "backup": "NotImplementedError: backup_workers is 1, which DistributedOptimizer does",
             "rows": "NotImplementedError: merge_repeated_rows is False, which DistributedOptimizer",
             "set": "TypeError: process_set must be a tf_byteps.ProcessSet, got 1",
             "two steps": "NotImplementedError: compression 'powersgd' exchanges an array in two",
@@ -155,7 +154,7 @@ def test_names_of_tensorflow_say_so_when_they_are_used(two):
         for key, name in {
             "layers": "layers",
             "optimizers": "optimizers",
-            "elastic": "elastic",
+            "outer": "callbacks.OuterSyncCallback",
             "checkpoint": "callbacks.TrainingCheckpoint",
         }.items():
             begin = f"NotImplementedError: tf_byteps.keras.{name} does not work with KERAS_BACKEND="

@@ -130,6 +130,7 @@ def push_pull_all(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     priority: int | None = None,
+    backup_workers: int = 0,
 ) -> list[jax.Array]:
     """Combines arrays, none of which waits for another.
 
@@ -142,6 +143,7 @@ def push_pull_all(
         prescale_factor: see `push_pull`.
         postscale_factor: see `push_pull`.
         priority: see `push_pull`.
+        backup_workers: how many workers an average need not wait for.
 
     Returns:
         The list of results.
@@ -166,6 +168,7 @@ def push_pull_all(
             codecs=(chosen.codec,) * len(arrays),
             priorities=tuple(first - index * step for index in range(len(arrays))),
             average=is_average,
+            backup_workers=backup_workers,
         ),
         workers,
     )

@@ -53,6 +53,7 @@ def attributes(
     kind: str,
     average: bool,
     root_rank: int,
+    backup_workers: int = 0,
 ) -> dict[str, Any]:
     """What a start and a done tell the engine.
 
@@ -63,6 +64,7 @@ def attributes(
         kind: of all, a key of `KINDS`.
         average: whether the sum is divided by the number of workers.
         root_rank: whose value a broadcast sends.
+        backup_workers: how many workers an average need not wait for.
     """
     return {
         "names": ".".join(map(_digits, names)),
@@ -71,7 +73,7 @@ def attributes(
         "kind": np.int64(KINDS[kind]),
         "average": np.int64(average),
         "root_rank": np.int64(root_rank),
-        "backup_workers": np.int64(0),
+        "backup_workers": np.int64(backup_workers),
     }
 
 

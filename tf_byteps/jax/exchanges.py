@@ -22,6 +22,7 @@ class Exchanges:
         priorities: of each.
         gradient: "average" or "sum": how the workers' gradients of a broadcast or gather are
             combined.
+        backup_workers: how many workers an average need not wait for.
     """
 
     names: tuple[str, ...]
@@ -32,6 +33,7 @@ class Exchanges:
     average: bool = False
     root_rank: int = 0
     gradient: str = "average"
+    backup_workers: int = 0
 
     def some(self, places: Sequence[int]) -> "Exchanges":
         """Some of these."""
@@ -66,4 +68,5 @@ class Exchanges:
             self.kind,
             self.average,
             self.root_rank,
+            self.backup_workers,
         )

@@ -18,6 +18,7 @@ def push_pull_gradients(
     op: ReduceOp = Average,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    backup_workers: int = 0,
 ) -> list[jax.Array]:
     """Combines gradients over all workers. Those with one compressor are one group of exchanges.
 
@@ -29,6 +30,7 @@ def push_pull_gradients(
         op: see `push_pull`.
         prescale_factor: see `push_pull`.
         postscale_factor: see `push_pull`.
+        backup_workers: how many workers an average need not wait for.
 
     Returns:
         The list of results.
@@ -46,6 +48,7 @@ def push_pull_gradients(
             compression=compressor,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
+            backup_workers=backup_workers,
         )
         for index, result in zip(chosen, results, strict=True):
             reduced[index] = result

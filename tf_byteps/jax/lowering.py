@@ -257,6 +257,7 @@ def _declare(exchanges: Exchanges, names: list[str], avals: Sequence[Any]) -> No
                     exchanges.kind,
                     exchanges.average,
                     exchanges.root_rank,
+                    exchanges.backup_workers,
                     codec=codec,
                 )
                 for name, aval, codec in zip(names, avals, exchanges.codecs)

@@ -11,6 +11,7 @@ import keras
 
 from tf_byteps import runtime
 from tf_byteps.exchange import names
+from tf_byteps.exchange.backup import backup_workers as checked_backup_workers
 from tf_byteps.exchange.gradient_arguments import GradientArguments
 from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.exchange.process_sets import size_of
@@ -37,16 +38,11 @@ class GradientReduction(GradientArguments):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # pyright: ignore[reportArgumentType]
-        asked = {
-            "backup_workers": (self.backup_workers, bool(self.backup_workers)),
-            "merge_repeated_rows": (self.merge_repeated_rows, not self.merge_repeated_rows),
-        }
-        for name, (value, is_asked) in asked.items():
-            if is_asked:
-                raise NotImplementedError(
-                    f"{name} is {value!r}, which DistributedOptimizer does not support with "
-                    "KERAS_BACKEND=jax: leave it out, or use KERAS_BACKEND=tensorflow"
-                )
+        if not self.merge_repeated_rows:
+            raise NotImplementedError(
+                "merge_repeated_rows is False, which DistributedOptimizer does not support with "
+                "KERAS_BACKEND=jax: leave it out, or use KERAS_BACKEND=tensorflow"
+            )
 
     def reduce(
         self,
@@ -68,7 +64,7 @@ class GradientReduction(GradientArguments):
         Raises:
             BytePSError: the job asks for what does not work on JAX.
         """
-        check_config(runtime.config(), {"BYTEPS_ENABLE_ASYNC": runtime.config().enable_async})
+        check_config(runtime.config())
         scoped = self._names(variables)
         results = list(gradients)
         common = []
@@ -87,10 +83,20 @@ class GradientReduction(GradientArguments):
             self.op,
             prescale_factor=1.0 / self.predivide_factor,
             postscale_factor=self.predivide_factor * multiplier,
+            backup_workers=self._workers_to_spare(),
         )
         for index, result in zip(common, reduced, strict=True):
             results[index] = result
         return results
+
+    def _workers_to_spare(self) -> int:
+        backup_workers = checked_backup_workers(self.backup_workers)
+        if self.workers and backup_workers:
+            raise ValueError(
+                f"backup_workers is {backup_workers}, and an exchange of a process set waits for "
+                "all of its workers: set it to 0, or leave process_set out"
+            )
+        return backup_workers
 
     def reduce_overwriting(
         self, gradients: Sequence[Gradient], variables: Sequence[keras.Variable]

@@ -159,17 +159,21 @@ def reduce(
                 f"the variable {variable.path!r} is overwritten with its gradient, as in "
                 "float8 training, which BytePSStrategy does not support with KERAS_BACKEND=jax"
             )
-    choice = step.model.distribute_strategy.compression
-    contributions = [_contribution(step, gradient) for gradient in grads]
-    return push_pull_gradients(contributions, variables, names, choice)
+    strategy = step.model.distribute_strategy
+    backup_workers = strategy.backup_workers
+    contributions = [_contribution(step, gradient, backup_workers) for gradient in grads]
+    return push_pull_gradients(
+        contributions, variables, names, strategy.compression, backup_workers=backup_workers
+    )
 
 
-def _contribution(step: Step, gradient: Any) -> Any:
+def _contribution(step: Step, gradient: Any, backup_workers: int) -> Any:
+    """What this worker adds. With backup workers nobody knows whose rows will count."""
     if not step.rows:
         # XLA makes zeros of it. For `start_scheduling` it is still made of the gradient, so that
         # all workers start their exchanges alike.
         return jax.lax.select_n(np.bool_(False), jnp.zeros_like(gradient), gradient)
-    factor = step.share * runtime.size()
+    factor = 1 if backup_workers else step.share * runtime.size()
     return gradient if factor == 1 else gradient * jnp.asarray(factor, gradient.dtype)
 
 

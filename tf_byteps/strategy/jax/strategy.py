@@ -6,9 +6,9 @@ from typing import Any
 
 from tf_byteps import runtime
 from tf_byteps.config import Config
+from tf_byteps.exchange.backup import backup_workers as checked_backup_workers
 from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
-from tf_byteps.jax.refusals import check_config
 from tf_byteps.strategy.fit import framework
 from tf_byteps.strategy.jax import hooks, initial_values, scopes
 from tf_byteps.strategy.jax.framework import Jax
@@ -16,7 +16,6 @@ from tf_byteps.strategy.jax.framework import Jax
 # What only TensorFlow's strategy does, with the value that asks for nothing.
 _TENSORFLOWS = {
     "cross_step": False,
-    "backup_workers": None,
     "merge_repeated_rows": True,
     "local_steps": None,
     "outer": "average",
@@ -46,6 +45,8 @@ class BytePSStrategy:
         compression: how gradients are made smaller on the wire: a member of `Compression` or its
             name, such as `"int8"`, or a function that returns one (or `None`) for a
             `keras.Variable`; the same on all workers.
+        backup_workers: a number b: the average of a gradient does not wait for the last b workers:
+            see docs/stragglers.md. Default: from the configuration.
         **others: what TensorFlow's strategy takes besides. `sparse_as_dense` asks for what is:
             gradients of embeddings are dense on JAX. Nothing else works on JAX yet.
 
@@ -54,7 +55,8 @@ class BytePSStrategy:
             runs with another configuration, or it asks for what does not work on JAX.
         NotImplementedError: an argument asks for what does not work on JAX.
         TypeError: there is no such argument.
-        ValueError: there is no such `compression`.
+        ValueError: there is no such `compression`, or `backup_workers` is not possible in this
+            job.
 
     Example:
 
@@ -71,6 +73,7 @@ class BytePSStrategy:
         self,
         config: Config | None = None,
         compression: CompressionChoice = Compression.none,
+        backup_workers: int | None = None,
         **others: Any,
     ) -> None:
         others.pop("sparse_as_dense", None)  # gradients of embeddings are dense on JAX
@@ -84,7 +87,8 @@ class BytePSStrategy:
                 )
         self.compression = resolve_choice(compression)
         runtime.init(config)
-        check_config(runtime.config())
+        self._backup_workers = backup_workers
+        _ = self.backup_workers  # or an error
         self.extended = _Extended()
         framework.use(Jax())
         hooks.install()
@@ -93,6 +97,11 @@ class BytePSStrategy:
     def num_replicas_in_sync(self) -> int:
         """The number of workers."""
         return runtime.size()
+
+    @property
+    def backup_workers(self) -> int:
+        """How many workers an average of gradients does without, with the present workers."""
+        return checked_backup_workers(self._backup_workers)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
