@@ -39,6 +39,7 @@ _EXTENDED = [
     for name in (
         "elastic/test_parts.py",
         "jax/test_backup_workers.py",
+        "jax/test_checkpoints.py",
         "jax/test_keras_fit.py",
         "launch/test_gpus.py",
         "launch/test_progress_bar.py",

@@ -47,6 +47,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "(self, target, sources, unconnected_gradients=None, "
         "parallel_iterations=None, experimental_use_pfor=None)",
     ),
+    "JAXEpochIterator._enumerate_iterator": ("(self)",),
     "JAXEpochIterator._get_iterator": ("(self)",),
     "JAXTrainer.__init__": ("(self)",),
     "JAXTrainer._get_metrics_result_or_logs": ("(self, logs)",),

@@ -181,7 +181,6 @@ def errors():
         "layers": error_of(lambda: bps.layers.DistributedEmbedding),
         "optimizers": error_of(lambda: bps.optimizers.Adagrad(0.1)),
         "outer": error_of(lambda: bps.callbacks.OuterSyncCallback(None)),
-        "checkpoint": error_of(bps.callbacks.TrainingCheckpoint, "folder"),
         "global": error_of(bps.broadcast_global_variables, 0),
         "array": error_of(bps.broadcast_variables, [np.ones(2)], 0),
         "root": error_of(bps.broadcast_variables, [], 7),

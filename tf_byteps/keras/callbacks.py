@@ -14,22 +14,20 @@ from tf_byteps import runtime
 from tf_byteps.exchange.objects import allgather_object
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.exchange.strategies import strategy_of
+from tf_byteps.keras.checkpoint import TrainingCheckpoint
 from tf_byteps.keras.distributed import innermost
 from tf_byteps.keras.framework import current
 from tf_byteps.keras.leaving import LeaveOnSignal
+from tf_byteps.keras.residuals import BackupResiduals
 from tf_byteps.keras.stand_ins import on_tensorflow
 from tf_byteps.keras.telemetry import Telemetry
 from tf_byteps.types import Variable
 
 if TYPE_CHECKING:
     from tf_byteps.exchange.gradient_arguments import GradientArguments
-    from tf_byteps.keras.checkpoint import TrainingCheckpoint
     from tf_byteps.keras.outer_sync import OuterSyncCallback
-    from tf_byteps.keras.residuals import BackupResiduals
 else:
-    BackupResiduals = on_tensorflow("callbacks.BackupResiduals", "tf_byteps.keras.residuals")
     OuterSyncCallback = on_tensorflow("callbacks.OuterSyncCallback", "tf_byteps.keras.outer_sync")
-    TrainingCheckpoint = on_tensorflow("callbacks.TrainingCheckpoint", "tf_byteps.keras.checkpoint")
 
 __all__ = [
     "BackupResiduals",

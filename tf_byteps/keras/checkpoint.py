@@ -4,7 +4,6 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
 
 import concurrent.futures
-import dataclasses
 import functools
 import logging
 import os
@@ -21,11 +20,10 @@ from tf_byteps.exchange.objects import broadcast_object
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.keras import checkpoint_files
 from tf_byteps.keras.checkpoint_files import Checkpoint
+from tf_byteps.keras.framework import current
 from tf_byteps.keras.leaving import is_leaving
 from tf_byteps.strategy.fit import own_states, statistics, weights
-from tf_byteps.strategy.input import position, shuffle
 from tf_byteps.tables import layout as layouts
-from tf_byteps.training.variables import broadcast_variables
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -111,7 +109,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 "as those of DistributedEmbedding are: use keras.callbacks.BackupAndRestore"
             )
         self._epoch = self._batches = self._steps_before = self._saved_step = 0
-        self._content = [position.content_of(self.model), shuffle.user_seed_in_use()]
+        self._content = current().data_of(self.model)
         self._found = self._restored()
         if self._found is None:
             return
@@ -128,8 +126,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if found is not None:
             self.model._initial_epoch = None  # another `fit` begins with its own
             own_states.restore(self.model, found.own)
-            where = position.Position(**found.facts["position"])
-            position.go_to(self.model, where, found.facts["batch"])
+            current().go_to_position(
+                self.model, found.facts["position"], found.facts["batch"], self._say_others
+            )
             return
         self._steps_before += self._batches
         self._batches = 0
@@ -162,17 +161,17 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def _save(self, epoch: int, batch: int, not_taken: int = 0) -> None:
         """A collective: the batches are the same on all workers."""
+        current().read_variables(self.model)
         statistics.average_all(self.model)
         own = own_states.gather(self.model)
         step = self._saved_step = self._steps_before + self._batches
         if not self.model.distribute_strategy.extended.should_checkpoint:
             return
-        where = position.of(self.model, in_epoch=batch > 0, not_taken=not_taken)
         facts = {
             "epoch": epoch,
             "batch": batch,
             "step": step,
-            "position": dataclasses.asdict(where),
+            "position": current().position_of(self.model, batch > 0, not_taken),
             "content": self._content,
         }
         self._wait()  # so that there is one copy in memory
@@ -208,7 +207,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if error:
             raise on_all_workers(ValueError(error))
         if root:  # worker 0's are made everybody's
-            broadcast_variables(weights.common_variables(self.model), root)
+            current().broadcast_variables(weights.common_variables(self.model), root)
         return Checkpoint(facts, [], own)
 
     def _take_up(self) -> list[Any]:
@@ -259,6 +258,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             facts["batch"],
         )
         if not same(facts["content"], self._content):
+            self._say_others()
+
+    def _say_others(self) -> None:
+        if runtime.rank() == 0:
             _logger.warning(
                 "the data or their order are not those of the checkpoint, so that rows of this "
                 "epoch may come twice or not at all. %s",

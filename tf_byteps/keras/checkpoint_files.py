@@ -13,8 +13,8 @@ import re
 import zipfile
 from typing import Any
 
+import ml_dtypes
 import numpy as np
-import tensorflow as tf
 
 from tf_byteps.files import whole_file
 
@@ -108,7 +108,7 @@ def _bytes(content: bytes) -> np.ndarray:
 
 def _dtype(name: str) -> Any:
     """Also those that NumPy does not know by name, as bfloat16."""
-    return tf.as_dtype(name).as_numpy_dtype
+    return getattr(ml_dtypes, name, None) or np.dtype(name)
 
 
 def _cut(joined: bytes, lengths: list[list[int]]) -> list[list[bytes]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
+from tf_byteps.errors import on_all_workers
 from tf_byteps.exchange.compression import AnyCompressor
 from tf_byteps.exchange.gradient_arguments import GradientArguments
 from tf_byteps.exchange.process_sets import ProcessSet
@@ -15,6 +16,31 @@ from tf_byteps.exchange.reduce_op import ReduceOp
 from tf_byteps.exchange.strategies import strategy_of
 from tf_byteps.keras.distributed import Classes, DistributedBase
 from tf_byteps.types import TensorLike, Variable
+
+
+class Matrix(NamedTuple):
+    """What a worker keeps of a matrix's gradient that it compresses by `powersgd`."""
+
+    name: str
+    shape: tuple[int, int]
+    rank: int
+    lost: np.ndarray
+    right: np.ndarray
+
+
+def other_framework(name: str) -> Exception:
+    """An error of all workers: a checkpoint within a training is one of another framework.
+
+    Args:
+        name: of that.
+    """
+    return on_all_workers(
+        ValueError(
+            f"the checkpoint is of a training with Keras on {name}, which reads its data in "
+            f"another way: go on with KERAS_BACKEND={name.lower()}, or begin in another directory "
+            "with the weights of this one"
+        )
+    )
 
 
 class ScalarWriter:
@@ -132,6 +158,51 @@ class Framework:
             original: Keras's `fit`, which takes what follows.
         """
         raise NotImplementedError
+
+    def read_variables(self, model: keras.Model) -> None:
+        """Within an epoch the variables of a model have their values when this returns."""
+
+    def data_of(self, model: keras.Model) -> Any:
+        """What is seen of a training's data and their order where `fit` begins: a value for JSON,
+        see `content.same`."""
+        raise NotImplementedError
+
+    def position_of(self, model: keras.Model, in_epoch: bool, not_taken: int) -> dict[str, Any]:
+        """Where a training is in its input: a value for JSON.
+
+        Args:
+            model: a `keras.Model` in `fit`.
+            in_epoch: whether an epoch has begun, so that batches of it are left perhaps.
+            not_taken: how many batches Keras has counted already that are not taken yet.
+        """
+        raise NotImplementedError
+
+    def go_to_position(
+        self,
+        model: keras.Model,
+        position: dict[str, Any],
+        batch: int,
+        if_others: Callable[[], None],
+    ) -> None:
+        """Brings a training to a position, before its first epoch takes a batch.
+
+        Args:
+            model: a `keras.Model` in `fit`.
+            position: of an earlier training with the same data.
+            batch: the number of the epoch's next batch.
+            if_others: called when it shows later that the data are others.
+
+        Raises:
+            ValueError: it is the position of a training of another framework.
+        """
+        raise NotImplementedError
+
+    def matrices(self) -> list[Matrix]:
+        """What this worker keeps of matrices, besides the engine's residuals."""
+        return []
+
+    def restore_matrices(self, saved: Sequence[Matrix]) -> None:
+        """Takes up what `matrices` returned. Where there is no `powersgd`, nothing needs it."""
 
     def scalar_writer(self, directory: str) -> ScalarWriter:
         """Makes a writer of a new event file.

@@ -1,7 +1,7 @@
 """Error feedback of compressed gradients that outlives a process."""
 
 # Keras's types say little of a callback's model.
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
 
 import glob
 import json
@@ -14,8 +14,9 @@ import numpy as np
 
 from tf_byteps import _engine, logs, runtime
 from tf_byteps.files import whole_file
+from tf_byteps.keras.framework import current
+from tf_byteps.keras.interface import Matrix
 from tf_byteps.keras.leaving import is_leaving
-from tf_byteps.ops.compression import low_rank
 
 _KEPT_EPOCHS = 2  # a crash may come before the epoch's weights are saved
 _HEAD = "head"
@@ -74,8 +75,9 @@ class BackupResiduals(keras.callbacks.Callback):
             return
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
+            current().read_variables(self.model)
             keras.ops.convert_to_numpy(optimizer.iterations)  # waits for updates in flight
-        _write(self._path(epoch + 1), _engine.residuals(), low_rank.states())
+        _write(self._path(epoch + 1), _engine.residuals(), current().matrices())
         kept = [self._path(epoch + 1 - age) for age in range(_KEPT_EPOCHS)]
         self._delete_all_but(kept)
 
@@ -113,7 +115,7 @@ class BackupResiduals(keras.callbacks.Callback):
 def _write(
     path: str,
     residuals: dict[str, tuple[str, np.ndarray]],
-    states: list[low_rank.SavedState],
+    states: list[Matrix],
 ) -> None:
     """Whole or not at all, so that a crash leaves no half of a file."""
     head = {
@@ -136,7 +138,9 @@ def _read(path: str) -> None:
                 for i, (name, codec) in enumerate(head["residuals"])
             }
         )
-        low_rank.restore(
-            low_rank.SavedState(name, tuple(shape), rank, file[f"lost {i}"], file[f"right {i}"])
-            for i, (name, shape, rank) in enumerate(head["matrices"])
+        current().restore_matrices(
+            [
+                Matrix(name, tuple(shape), rank, file[f"lost {i}"], file[f"right {i}"])
+                for i, (name, shape, rank) in enumerate(head["matrices"])
+            ]
         )

@@ -13,9 +13,7 @@ from tf_byteps.keras.framework import current
 _INSTEAD = {
     "layers": "use keras.layers.Embedding, a whole copy of which each worker holds",
     "optimizers": "use Keras's own: gradients of embeddings are dense there",
-    "callbacks.BackupResiduals": "leave it out; residuals begin anew when a job starts again",
     "callbacks.OuterSyncCallback": "Keras on JAX exchanges gradients in each step",
-    "callbacks.TrainingCheckpoint": "use keras.callbacks.BackupAndRestore",
 }
 
 

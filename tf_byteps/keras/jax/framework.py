@@ -20,13 +20,13 @@ from tf_byteps.gradients import accumulating
 from tf_byteps.jax import collectives, dtypes
 from tf_byteps.keras import first_step
 from tf_byteps.keras.distributed import DistributedBase
-from tf_byteps.keras.interface import Framework, ScalarWriter
+from tf_byteps.keras.interface import Framework, ScalarWriter, other_framework
 from tf_byteps.keras.jax import training
 from tf_byteps.keras.jax.optimizer import Distributed, DistributedLossScale
 from tf_byteps.keras.jax.reduction import GradientReduction
 from tf_byteps.keras.jax.scalars import Scalars
 from tf_byteps.private.keras_jax import JAXTrainer
-from tf_byteps.strategy.jax import failures, initial_values, scopes
+from tf_byteps.strategy.jax import failures, initial_values, position as positions, scopes
 from tf_byteps.types import TensorLike, Variable
 from tf_byteps.wrapping import wrap_all
 
@@ -140,6 +140,27 @@ class Jax(Framework):
         **kwargs: object,
     ) -> Any:
         return training.fit(optimizers, original, model, *args, **kwargs)
+
+    def read_variables(self, model: keras.Model) -> None:
+        model.jax_state_sync()
+
+    def data_of(self, model: keras.Model) -> Any:
+        positions.begin(model)
+        return None  # nothing has been read yet
+
+    def position_of(self, model: keras.Model, in_epoch: bool, not_taken: int) -> dict[str, Any]:
+        return positions.of(model, in_epoch)
+
+    def go_to_position(
+        self,
+        model: keras.Model,
+        position: dict[str, Any],
+        batch: int,
+        if_others: Callable[[], None],
+    ) -> None:
+        if "states" not in position:
+            raise other_framework("TensorFlow")
+        positions.go_to(model, position, batch, if_others)
 
     def scalar_writer(self, directory: str) -> ScalarWriter:
         return Scalars(directory)

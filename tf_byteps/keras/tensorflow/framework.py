@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,11 +17,13 @@ from tf_byteps.exchange.reduce_op import ReduceOp
 from tf_byteps.gradients import accumulators
 from tf_byteps.keras import asynchronous, first_step
 from tf_byteps.keras.distributed import DistributedBase
-from tf_byteps.keras.interface import Framework, ScalarWriter
+from tf_byteps.keras.interface import Framework, Matrix, ScalarWriter, other_framework
 from tf_byteps.keras.tensorflow.optimizer import Distributed, DistributedLossScale, fingerprints
 from tf_byteps.keras.tensorflow.scalars import Scalars
 from tf_byteps.ops import input_waits
+from tf_byteps.ops.compression import low_rank
 from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
+from tf_byteps.strategy.input import position as positions, shuffle
 from tf_byteps.training import failures, scattering
 from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.training.variables import broadcast_variables
@@ -130,6 +133,30 @@ class TensorFlow(Framework):
             model.train_function = None  # is traced anew
         with failures.shortened_errors():
             return original(model, *args, **kwargs)
+
+    def data_of(self, model: keras.Model) -> Any:
+        return [positions.content_of(model), shuffle.user_seed_in_use()]
+
+    def position_of(self, model: keras.Model, in_epoch: bool, not_taken: int) -> dict[str, Any]:
+        return dataclasses.asdict(positions.of(model, in_epoch, not_taken))
+
+    def go_to_position(
+        self,
+        model: keras.Model,
+        position: dict[str, Any],
+        batch: int,
+        if_others: Callable[[], None],
+    ) -> None:
+        del if_others  # what `data_of` says was compared
+        if "states" in position:
+            raise other_framework("JAX")
+        positions.go_to(model, positions.Position(**position), batch)
+
+    def matrices(self) -> list[Matrix]:
+        return [Matrix(*state) for state in low_rank.states()]
+
+    def restore_matrices(self, saved: Sequence[Matrix]) -> None:
+        low_rank.restore(low_rank.SavedState(*state) for state in saved)
 
     def scalar_writer(self, directory: str) -> ScalarWriter:
         return Scalars(directory)

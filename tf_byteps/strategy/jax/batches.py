@@ -23,6 +23,7 @@ from tf_byteps.exchange import content, host
 from tf_byteps.exchange.object_gather import gather_objects
 
 _END = object()
+_FIRST = "_byteps_first_batch"  # of an iterator over epochs
 _ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
 _local = threading.local()
 _rows_of_last_step: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -54,6 +55,11 @@ def of_rows(rows: Rows) -> Iterator[None]:
         _local.rows = None
 
 
+def are_cut() -> bool:
+    """Whether the batches that Keras takes now, in this thread, are cut."""
+    return getattr(_local, "cuts", False)
+
+
 def take_rows() -> Rows | None:
     """The rows of the batch that was cut last, once; `None` if it was not cut."""
     rows, _local.rows = getattr(_local, "rows", None), None
@@ -72,10 +78,10 @@ def last_rows(model: Any) -> int | None:
 
 def get_iterator(original: Callable[..., Any], self: Any) -> Any:
     """`JAXEpochIterator._get_iterator`."""
-    if not getattr(_local, "cuts", False):
+    if not are_cut():
         return original(self)
     if runtime.size() == 1:
-        return _ahead(self, _batches_of(self.data_adapter))
+        return _ahead(self, _noting_first(self, _batches_of(self.data_adapter)))
     return _Pieces(self)
 
 
@@ -102,6 +108,23 @@ def _batches_of(adapter: Any) -> Iterator[Any]:
         yield from adapter.get_jax_iterator()
 
 
+def first_batch(epoch_iterator: Any) -> Any:
+    """What was seen of the first batch that an iterator over epochs has read of the last epoch that
+    it has begun: a value for JSON, see `content.same`. `None`: it has read none."""
+    return getattr(epoch_iterator, _FIRST, None)
+
+
+def _noting_first(epoch_iterator: Any, batches: Iterable[Any]) -> Iterator[Any]:
+    for index, batch in enumerate(batches):
+        if index == 0:
+            setattr(epoch_iterator, _FIRST, _seen_of(batch))
+        yield batch
+
+
+def _seen_of(batch: Any) -> Any:
+    return content.of_arrays([np.asarray(each) for each in tree.flatten(batch) if each is not None])
+
+
 class _Pieces:
     """This worker's pieces of the batches of an epoch."""
 
@@ -109,7 +132,8 @@ class _Pieces:
         self._rows: collections.deque[Rows] = collections.deque()
         adapter = epoch_iterator.data_adapter
         lengths = {"batches": _count(adapter), "steps": epoch_iterator.steps_per_epoch}
-        pieces = self._cut(_batches_of(adapter), lengths)
+        whole = _noting_first(epoch_iterator, _batches_of(adapter))
+        pieces = self._cut(whole, lengths)
         self._pieces = iter(_ahead(epoch_iterator, pieces))
 
     def __iter__(self) -> Iterator[Any]:
@@ -206,8 +230,7 @@ def piece_of(batch: Any) -> tuple[Any, Rows]:
 
 def _check_same(batch: Any) -> None:
     """Compares the workers' first batches of an epoch. A collective."""
-    arrays = [np.asarray(array) for array in tree.flatten(batch) if array is not None]
-    everyone = gather_objects("first batch", content.of_arrays(arrays))
+    everyone = gather_objects("first batch", _seen_of(batch))
     for rank, other in enumerate(everyone):
         if not content.same(everyone[0], other):
             raise on_all_workers(

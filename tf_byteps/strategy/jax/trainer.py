@@ -25,6 +25,7 @@ from tf_byteps.strategy.jax import (
     failures,
     initial_values,
     own_callbacks,
+    position,
     random_states,
     scopes,
     start_scheduling,
@@ -57,6 +58,7 @@ def changes() -> list[Change]:
         (trainer, "_make_function", _make_function),
         (trainer, "_get_metrics_result_or_logs", _metrics_result),
         (keras_trainer.JAXEpochIterator, "_get_iterator", batches.get_iterator),
+        (keras_trainer.JAXEpochIterator, "_enumerate_iterator", _enumerate_epoch),
     ]
 
 
@@ -98,6 +100,14 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
     finally:
         _local.fits = outer
         stopping.forget(self)
+
+
+def _enumerate_epoch(original: Callable[..., Any], self: Any) -> Any:
+    model = getattr(_local, "fits", None)
+    is_other = not batches.are_cut() or getattr(_local, "evaluates", False)
+    if is_other or not position.is_noted(model):
+        return original(self)
+    return position.enumerate_epoch(original, self, model)
 
 
 def _warn_if_alone(model: Any) -> None:
