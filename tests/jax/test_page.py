@@ -15,11 +15,10 @@ _DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 _LAUNCH = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
 
 
-def _program(page):
-    (program,) = re.findall(
+def _programs(page):
+    return re.findall(
         r"^```python\n(.*?)^```$", (_DOCS / page).read_text(), re.MULTILINE | re.DOTALL
     )
-    return program
 
 
 def _losses(command, folder, **variables):
@@ -35,15 +34,17 @@ def _losses(command, folder, **variables):
     return re.findall(r"worker \d: loss ([\d.]+)", result.stdout)
 
 
-def test_two_workers_print_what_one_process_prints(tmp_path):
-    (tmp_path / "train.py").write_text(_program("jax.md"))
+@pytest.mark.parametrize("program", _programs("jax.md"), ids=["fixed", "elastic"])
+def test_two_workers_print_what_one_process_prints(tmp_path, program):
+    (tmp_path / "train.py").write_text(program)
     alone = _losses([sys.executable, "train.py"], tmp_path)
     assert len(alone) == 1
     assert _losses([*_LAUNCH, sys.executable, "train.py"], tmp_path) == alone * 2
 
 
 def test_two_workers_average_their_logs(tmp_path):
-    (tmp_path / "train.py").write_text(_program("keras_on_jax.md"))
+    (program,) = _programs("keras_on_jax.md")
+    (tmp_path / "train.py").write_text(program)
     command = [*_LAUNCH, sys.executable, "train.py"]
     first, second = _losses(command, tmp_path, KERAS_BACKEND="jax")
     assert first == second
