@@ -176,6 +176,33 @@ TEST_F(ResumeTest, AnotherPushThanTheOneThatWasCutOffIsRefused) {
 }
 
 // One of its connections may break before this side has seen it open: the server is the same.
+// Its exchange has failed while the question waited, and the next round went over the other path.
+TEST_F(ResumeTest, AQuestionThatANewerPushHasOvertakenIsLate) {
+  for (const TensorDescription& tensor :
+       {Tensor("sum", DType::kFloat32, {3}),
+        Tensor("store", DType::kFloat32, {3}, ExchangeKind::kStore),
+        Tensor("table", DType::kUInt8, {-1}, ExchangeKind::kTable)}) {
+    const TableEntry entry = Entry(tensor);
+    workers_.Add(entry);
+    workers_.Push(entry, 0, 0, payload_);
+    const auto first = workers_.connections[0];
+    const auto second = std::make_shared<FakeConnection>(0, /*again=*/false, /*path=*/1);
+    workers_.service.OnOpen(second);
+    workers_.connections[0] = second;
+    workers_.Push(entry, 0, 1, payload_);
+    workers_.connections[0] = first;
+    Break(0);
+    ComeAgain(0);
+    const OutgoingFrame frame = ControlFrame(ResumeQuery{{{entry.key, 0, 0}}});
+    FakePush query(
+        &workers_.service, workers_.connections[0].get(), frame.header,
+        std::string(static_cast<const char*>(frame.payload), frame.header.payload_bytes));
+    const Status status = query.DeliverAll();
+    EXPECT_TRUE(status.ok()) << entry.tensor.name << ": " << status.ToString();
+    workers_.service.OnClosed(*second, Unavailable("reset by peer"));
+  }
+}
+
 TEST_F(ResumeTest, WhoIsKnownByAnotherPathMayComeAgain) {
   constexpr uint32_t kOther = 1;
   FakeConnection again(1, /*again=*/true, kOther);
