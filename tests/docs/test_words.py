@@ -32,7 +32,8 @@ _OLD = {
     r"\b(?:_|was_)?told(?: = |=\w|\[\w|\(\))|\btold_here\b": "report, reported",
     r"\bHoldRounds\b|\bHoldUp(?:Stream|All)\b": "pause; wait",
     r"\bkWanted\b|\bOnWanted\b|\bWantedParts\b": "requested",
-    r"\b(?:On)?(?:Rounds|Parts|Results)Held\b|\bOnHeld\b|\bHeldBytes\b": "progress; allocated bytes",
+    r"\b(?:On)?(?:Rounds|Parts|Results)Held\b|\bOnHeld\b": "progress",
+    r"\bHeldBytes\b": "allocated bytes",
     r"\bk?GateCall\b|\bbyteps_gate|custom_calls\.GATE": "barrier",
 }
 _FOLDERS = "cc docs tf_byteps tests benchmarks examples tools".split()

@@ -76,7 +76,7 @@ class Tuning {
   int32_t slowest_ = -1;
   std::map<int32_t, LinkReport> reports_;               // by rank, of those who are here
   std::set<int32_t> unreported_;                        // who is here and has not said
-  std::set<int32_t> unpaused_;                            // the same, of RoundProgress
+  std::set<int32_t> unpaused_;                          // the same, of RoundProgress
   std::unordered_map<uint64_t, uint64_t> next_rounds_;  // by key
 };
 
