@@ -45,12 +45,14 @@ uint64_t LeftInGroup(const std::string& folder) {
 
 uint64_t FreeMemoryUnder(const std::string& root) {
   uint64_t least = Available(root + "/proc/meminfo");
+  const std::string groups = root + "/sys/fs/cgroup";
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("0::/", 0) != 0) continue;
     std::string path = line.substr(3);
     for (;;) {
-      least = std::min(least, LeftInGroup(root + "/sys/fs/cgroup" + path));
+      std::string folder = groups;
+      least = std::min(least, LeftInGroup(folder.append(path)));
       if (path.empty() || path == "/") break;
       path.erase(path.rfind('/'));
     }

@@ -88,7 +88,7 @@ def _distribution(table: TableConfig, dtype: str) -> tuple[int, tuple[float, flo
 def _constant(value: Any, dtype: str) -> float:
     """As Keras rounds it, which may be to float32 first."""
     made: Any = keras.initializers.Constant(value)((1,), dtype=dtype)
-    return float(keras.ops.convert_to_numpy(made)[0])
+    return float(np.asarray(keras.ops.convert_to_numpy(made)).item())
 
 
 def _seed(initializer: Any) -> int:
