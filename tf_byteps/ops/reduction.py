@@ -16,6 +16,7 @@ from tf_byteps.exchange.power_sgd import PowerSGDCompressor
 from tf_byteps.ops import batching, compiling
 from tf_byteps.ops.arguments import checked_tensor
 from tf_byteps.ops.compression import low_rank
+from tf_byteps.ops.factors import factor_of
 from tf_byteps.ops.group import Group
 from tf_byteps.ops.process_sets import size_in
 from tf_byteps.ops.sparse import row_sums
@@ -193,4 +194,4 @@ def _scaled(tensor: Exchanged, factor: float) -> Exchanged:
             "floating dtype"
         )
     wide = tf.float32 if tensor.dtype.size < tf.float32.size else tensor.dtype
-    return tf.cast(tf.cast(tensor, wide) * tf.cast(factor, wide), tensor.dtype)
+    return tf.cast(tf.cast(tensor, wide) * factor_of(factor, wide), tensor.dtype)

@@ -57,7 +57,7 @@ def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: floa
     if average:
         values /= tf.cast(layout.workers, values.dtype)
     if factor != 1:
-        values *= tf.cast(factor, values.dtype)
+        values *= tf.constant(factor, values.dtype)
     shape = tf.constant(
         [layout.rows_of_worker, *cast("list[int]", values.shape[1:].as_list())], tf.int64
     )

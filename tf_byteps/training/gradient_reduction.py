@@ -10,6 +10,7 @@ from tf_byteps.exchange.gradient_arguments import GradientArguments
 from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.exchange.reduce_op import Average
 from tf_byteps.gradients.reducing import reduce_gradients
+from tf_byteps.ops.factors import factor_of
 from tf_byteps.ops.process_sets import size_in
 from tf_byteps.ops.reduction import Reduction
 
@@ -66,12 +67,13 @@ class GradientReduction(GradientArguments):
         return gradients
 
     def _scaled_local(self, gradient: Any, multiplier: float) -> Any:
-        factor = tf.constant(multiplier, tf.float32)
-        if self.scale_local_gradients and self.op == Average:
-            factor /= tf.cast(size_in(f"{self.workers}/"), tf.float32)
+        is_average = self.scale_local_gradients and self.op == Average
 
         def scale(tensor: tf.Tensor) -> tf.Tensor:
-            return tensor * tf.cast(factor, tensor.dtype)
+            factor = factor_of(multiplier, tensor.dtype)
+            if is_average:
+                factor /= tf.cast(size_in(f"{self.workers}/"), tensor.dtype)
+            return tensor * factor
 
         if isinstance(gradient, tf.IndexedSlices):
             return tf.IndexedSlices(scale(gradient.values), gradient.indices, gradient.dense_shape)
