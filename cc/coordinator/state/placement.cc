@@ -114,7 +114,9 @@ uint64_t Placement::PartBytesOf(const TensorDescription& tensor) const {
 
 void Placement::Remove(const TableEntry& entry) {
   for (const PartPlacement& part : entry.parts) {
-    loads_[part.server] -= Load(part.element_count * DTypeSize(entry.tensor.dtype));
+    // Other variants own nothing but what they have more of it than the first.
+    if (entry.variant == 0)
+      loads_[part.server] -= Load(part.element_count * DTypeSize(entry.tensor.dtype));
     if (entry.tensor.kind == ExchangeKind::kRowSum) --row_blocks_[part.server];
   }
 }
@@ -208,8 +210,10 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
       const uint64_t bytes = cut[index] * DTypeSize(tensor->dtype);
       placed[i][index].element_count = cut[index];
       if (first != nullptr && index < first->parts.size()) {
-        // Variants of a key take turns, they do not add up.
+        // Variants of a key take turns, they do not add up. Rows that were gathered before are
+        // a block now: the others belong elsewhere.
         placed[i][index].server = first->parts[index].server;
+        if (tensor->kind == ExchangeKind::kRowSum) ++row_blocks_[first->parts[index].server];
       } else {
         parts.push_back({bytes, &placed[i][index], index == 0 ? first_server : -1,
                          tensor->kind == ExchangeKind::kRowSum,

@@ -120,6 +120,22 @@ TEST(PlacementTest, BlocksOfRowsAreSpreadOverAllServers) {
   EXPECT_EQ(blocks, (std::vector<int>{2, 2, 2}));
 }
 
+// Tables whose first rows were gathered, each by one part, which is a block afterwards.
+TEST(PlacementTest, BlocksOfRowsThatWereGatheredAreSpreadToo) {
+  Placement placement({"a", "b"}, {"c", "d"}, 4096000);
+  TensorDescription gather = Float32({-1, 64}), block = gather;
+  gather.kind = ExchangeKind::kGather;
+  block.kind = ExchangeKind::kRowSum;
+  for (int table = 0; table < 6; ++table) {
+    TableEntry first;
+    first.tensor = gather;
+    first.parts = placement.Place({{&gather, nullptr}})[0];
+    const int32_t own = placement.Place({{&block, &first}})[0][0].server;
+    EXPECT_EQ(own, first.parts[0].server);
+    EXPECT_NE(placement.Place({{&block, nullptr}})[0][0].server, own) << table;
+  }
+}
+
 // (protocol rule 38)
 TEST(PlacementTest, NeighboringHomesOfTablesAreDifferentServers) {
   Placement placement({"a", "b"}, {"c", "c", "c"}, 0);

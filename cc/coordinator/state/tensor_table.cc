@@ -207,8 +207,7 @@ std::vector<TableEntry> TensorTable::CutAgain(uint64_t part_bytes, bool compress
 
 TensorTable::Row* TensorTable::AddCutOf(Row* row, uint64_t update_id) {
   row->replaced = true;
-  // Other variants own nothing but what they have more of it than the first.
-  if (row->entry.variant == 0) placement_.Remove(row->entry);
+  placement_.Remove(row->entry);
   Variants& variants = rows_[row->entry.key];
   Row added;
   added.entry.tensor = row->entry.tensor;
