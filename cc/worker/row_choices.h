@@ -18,17 +18,23 @@ namespace byteps {
 // Thread-safe.
 class RowChoices {
  public:
-  // With two workers a sum brings a worker half as much less at the most, and servers have the work
-  // that both would have: rows are gathered then.
-  static constexpr int64_t kLeastWorkers = 3;
+  // Workers of one host share its processors with the servers. With two of them a sum brings a
+  // worker half as much less at the most, and servers have the work that both would have.
+  static constexpr int64_t kLeastWorkersOfAHost = 3;
+
+  // `has_links`: whether rows leave their hosts.
+  explicit RowChoices(bool has_links) : has_links_(has_links) {}
 
   // Whether sums on servers move clearly fewer bytes, where `num_workers` have touched so many
   // rows, each of them once, and together so many different ones. Up and down, a worker has 1 + n
-  // times its rows in a gather, and its rows and all different ones in a sum: a sixth less is
-  // enough.
-  static bool PaysToSum(int64_t num_workers, int64_t rows, int64_t different_rows) {
-    return num_workers >= kLeastWorkers && rows > 0 &&
-           10 * (rows + num_workers * rows) >= 12 * (rows + num_workers * different_rows);
+  // times its rows in a gather, and its rows and all different ones in a sum. On one host a sixth
+  // less is enough, over links a thirtieth: workers need not sort and add all workers' rows,
+  // either.
+  bool PaysToSum(int64_t num_workers, int64_t rows, int64_t different_rows) const {
+    if (rows == 0 || (!has_links_ && num_workers < kLeastWorkersOfAHost)) return false;
+    const int64_t gathered = rows + num_workers * rows;
+    const int64_t summed = rows + num_workers * different_rows;
+    return has_links_ ? 30 * gathered >= 31 * summed : 10 * gathered >= 12 * summed;
   }
 
   // Whether servers add up the tensor's rows. Else they are gathered, and then noted.
@@ -63,6 +69,7 @@ class RowChoices {
   }
 
  private:
+  const bool has_links_;
   mutable Mutex mutex_;
   std::map<std::string, bool> sums_ BYTEPS_GUARDED_BY(mutex_);  // by name; not there: unknown
 };

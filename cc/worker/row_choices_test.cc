@@ -6,15 +6,24 @@ namespace byteps {
 namespace {
 
 TEST(RowChoicesTest, RowsThatManyTouchAreAddedUpOnServers) {
-  EXPECT_TRUE(RowChoices::PaysToSum(8, 800, 415)) << "words of BERT";
-  EXPECT_TRUE(RowChoices::PaysToSum(4, 400, 304)) << "tables of Criteo's shape";
-  EXPECT_FALSE(RowChoices::PaysToSum(8, 800, 710)) << "nearly uniform";
-  EXPECT_FALSE(RowChoices::PaysToSum(2, 200, 100)) << "two workers, all rows the same";
-  EXPECT_FALSE(RowChoices::PaysToSum(4, 0, 0));
+  const RowChoices choices(/*has_links=*/false);
+  EXPECT_TRUE(choices.PaysToSum(8, 800, 415)) << "words of BERT";
+  EXPECT_TRUE(choices.PaysToSum(4, 400, 304)) << "tables of Criteo's shape";
+  EXPECT_FALSE(choices.PaysToSum(8, 800, 710)) << "nearly uniform";
+  EXPECT_FALSE(choices.PaysToSum(2, 200, 100)) << "two workers, all rows the same";
+  EXPECT_FALSE(choices.PaysToSum(4, 0, 0));
+}
+
+TEST(RowChoicesTest, OverLinksFewerSharedRowsAreEnough) {
+  const RowChoices choices(/*has_links=*/true);
+  EXPECT_TRUE(choices.PaysToSum(8, 800, 710)) << "nearly uniform";
+  EXPECT_TRUE(choices.PaysToSum(2, 200, 175)) << "films, two workers";
+  EXPECT_FALSE(choices.PaysToSum(2, 200, 199));
+  EXPECT_FALSE(choices.PaysToSum(2, 0, 0));
 }
 
 TEST(RowChoicesTest, TheFirstRowsDecide) {
-  RowChoices choices;
+  RowChoices choices(/*has_links=*/false);
   EXPECT_FALSE(choices.Sums("a"));
   choices.Note("a", 4, 0, 0);
   choices.Note("a", 4, 400, 100);

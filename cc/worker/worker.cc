@@ -25,6 +25,7 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline,
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
       timeline_(timeline),
+      row_choices_(job_.HasLinks()),
       form_(job_),
       van_(std::move(van)),
       state_(
