@@ -2,6 +2,7 @@
 
     python -m benchmarks.embedding_rows
     python -m benchmarks.embedding_rows --workers 2 --workers 8 --draws films
+    python -m benchmarks.embedding_rows --gigabits 1     # on an emulated cluster
 
 Each worker draws the ids of a batch by Zipf's law: of 1,682 films (256 ids, 64 columns), of 30,522
 words (8,192 ids, 1,024 columns), or of a million rows (53,248 ids, 16 columns). A worker touches u
@@ -13,12 +14,14 @@ gathers, one with default settings. A worker's time includes that it merges its 
 up what a gather brings.
 """
 
+import contextlib
 import itertools
 
 import numpy as np
 from absl import flags
 
 from benchmarks import options, report
+from benchmarks.cluster import EmulatedCluster
 from benchmarks.draws import DRAWS, ids_of
 from benchmarks.jobs import Job
 from benchmarks.loopback import duration
@@ -28,8 +31,12 @@ from benchmarks.report import Row
 _WORKERS = flags.DEFINE_multi_integer("workers", [2, 4, 8], "in a job; may be given again")
 _DRAWS = flags.DEFINE_multi_enum("draws", list(DRAWS), list(DRAWS), "may be given again")
 _TURNS = flags.DEFINE_integer("turns", 5, "batches of each job", lower_bound=1)
+_GIGABITS = flags.DEFINE_float(
+    "gigabits", None, "a second, of each link of an emulated cluster; all on this host without it"
+)
 _PROGRAM = "benchmarks.programs.embedding_rows"
 _CHOICE = "BYTEPS_ROW_SUM_WORKERS"
+_SERVERS = 2
 _WARMUPS = 2  # the first rows are gathered in any case
 _FLOAT_BYTES = 4
 _GATHERED_INDEX, _SUMMED_INDEX = 8, 2  # bytes
@@ -100,35 +107,44 @@ def _turns_of(sessions, draw, rows):
     return times
 
 
-def _rows_of(workers):
+@contextlib.contextmanager
+def _jobs(workers):
+    """A session of each job, by how it adds up rows."""
     settings = {"gather": "0", "sum": "1", "default": "-1"}
+    with contextlib.ExitStack() as stack:
+        cluster = None
+        if _GIGABITS.value is not None:
+            cluster = stack.enter_context(EmulatedCluster(workers + _SERVERS, _GIGABITS.value))
+        sessions = {}
+        for how, number in settings.items():
+            job = Job(_PROGRAM, workers, _SERVERS, cluster=cluster, settings={_CHOICE: number})
+            sessions[how] = stack.enter_context(job).workers
+            sessions[how].call("join")
+        yield sessions
+        for session in sessions.values():
+            session.call("leave")
+
+
+def _rows_of(workers):
     rows = []
-    with report.progress() as bar:
+    links = "this host" if _GIGABITS.value is None else f"{_GIGABITS.value:g} Gbit/s"
+    with report.progress() as bar, _jobs(workers) as sessions:
         task = bar.add_task(f"{workers} workers", total=len(_DRAWS.value))
-        jobs = {
-            how: Job(_PROGRAM, workers, 2, settings={_CHOICE: n}) for how, n in settings.items()
-        }
-        with jobs["gather"] as gather, jobs["sum"] as sums, jobs["default"] as default:
-            sessions = {"gather": gather.workers, "sum": sums.workers, "default": default.workers}
+        for draw in _DRAWS.value:
             for session in sessions.values():
-                session.call("join")
-            for draw in _DRAWS.value:
-                for session in sessions.values():
-                    session.call("prepare", draw=draw)
-                times = _turns_of(sessions, draw, rows)
-                for how, least in (("default", 1.5 if workers == 8 else None), ("sum", None)):
-                    rows.append(
-                        Row(
-                            f"{how}, speed against a gather",
-                            f"{draw}, {workers} workers",
-                            ratios(times["gather"], times[how]),
-                            least and (">=", least),
-                            f"a gather takes {1000 * times['gather'].median:.1f} ms",
-                        )
+                session.call("prepare", draw=draw)
+            times = _turns_of(sessions, draw, rows)
+            for how, least in (("default", 1.5 if workers == 8 else None), ("sum", None)):
+                rows.append(
+                    Row(
+                        f"{how}, speed against a gather",
+                        f"{draw}, {workers} workers, {links}",
+                        ratios(times["gather"], times[how]),
+                        least and (">=", least),
+                        f"a gather takes {1000 * times['gather'].median:.1f} ms",
                     )
-                bar.advance(task)
-            for session in sessions.values():
-                session.call("leave")
+                )
+            bar.advance(task)
     return rows
 
 
