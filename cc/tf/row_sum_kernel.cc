@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cc/base/coded_rows.h"
+#include "cc/base/mutex.h"
 #include "cc/tf/exchange_kernels.h"
 #include "cc/tf/gathered_rows.h"
 #include "cc/worker/worker.h"
@@ -35,7 +36,24 @@ struct RowBlocks {
   uint64_t row_bytes = 0;
   std::vector<RowBlock> blocks;
   std::atomic<int> left{0};
+  Mutex mutex;
+  Status error BYTEPS_GUARDED_BY(mutex);  // the first one
+
+  void Note(const Status& status) {
+    MutexLock lock(mutex);
+    if (error.ok()) error = status;
+  }
+  Status FirstError() {
+    MutexLock lock(mutex);
+    return error;
+  }
 };
+
+// Workers that do not make the same exchange: nobody may ever send the other blocks.
+bool IsDisagreement(const Status& status) {
+  return status.code() == StatusCode::kFailedPrecondition ||
+         status.code() == StatusCode::kInvalidArgument;
+}
 
 // What a row of the result is made from.
 struct SummedRow {
@@ -299,10 +317,15 @@ class RowSumOp : public AsyncOpKernel {
       request.keep_alive = all;
       request.done = [chooser = std::weak_ptr<Worker>(chooser), pending, all, name,
                       threads](const Status& status) {
-        const bool is_last = --all->left == 0;
-        if (!status.ok()) Forget(chooser, name);
-        if (!status.ok()) return pending->EndWith(ToAbslStatus(status));
-        if (!is_last) return;
+        if (!status.ok()) {
+          Forget(chooser, name);
+          all->Note(status);
+          if (IsDisagreement(status)) pending->EndWith(ToAbslStatus(status));
+        }
+        // The program may use the names again when the operation has ended.
+        if (--all->left > 0) return;
+        const Status error = all->FirstError();
+        if (!error.ok()) return pending->EndWith(ToAbslStatus(error));
         // Rows are copied: not on a thread of the engine.
         threads->Schedule([pending, all, name] {
           pending->EndWith(pending->WithContext(

@@ -124,9 +124,13 @@ def _error_of(function, *arguments, **keywords):
 
 
 def refused_by_one():
-    """Rank 0 gives wrong indices, the others right ones; then all give right ones."""
+    """Rank 0 gives wrong indices, the others right ones; then all give right ones.
+
+    Often, as it depends on the time: a name is free only when all of its blocks have ended.
+    """
     errors = {}
-    for case, index in {"negative": -3, "beyond the table": 9}.items():
+    cases = {"negative": -3, "beyond the table": 9, **{f"again {n}": 9 for n in range(40)}}
+    for case, index in cases.items():
         mine = index if bps.rank() == 0 else 1
         rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([mine]), tf.constant([9, 2]))
         errors[case] = _error_of(bps.push_pull, rows, op="sum", name=f"refused/{case}")
