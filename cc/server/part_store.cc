@@ -33,21 +33,12 @@ Status PartStore::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   Newest& worker = workers_[header.worker];
   // Its exchange has failed on the worker, which has gone on (protocol rule 31): End says so.
   if (header.round + 1 < worker.pushed_rounds) return OkStatus();
-  const bool comes_again = std::exchange(worker.was_cut_off, false);
-  if (header.payload_offset != 0 || (header.round + 1 == worker.pushed_rounds && !comes_again)) {
-    return InvalidArgument(push.from->name() + " pushed part " + std::to_string(options_.part) +
-                           " of " + Title() + " for round " + std::to_string(header.round) +
-                           " twice, or not from its begin on");
-  }
+  BYTEPS_RETURN_IF_ERROR(
+      worker.CheckBegins(push, "part " + std::to_string(options_.part) + " of " + Title()));
   // It has no use for the answer to the push before.
   waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), header.worker), waiting_.end());
   worker.state = State::kReceiving;
-  worker.pushed_rounds = header.round + 1;
-  worker.from = push.from;
-  worker.variant = push.entry->variant;
-  worker.placement_version = header.placement_version;
-  worker.priority = header.priority;
-  worker.begin_time_ns = push.begin_time_ns;
+  worker.Begin(push);
   worker.error = Receive(push, sink);
   return OkStatus();
 }
@@ -55,7 +46,6 @@ Status PartStore::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
 Status PartStore::Receive(const Push& push, std::shared_ptr<PayloadSink>* sink) {
   const FrameHeader& header = push.header;
   Newest& worker = workers_[header.worker];
-  worker.payload = nullptr;
   if (push.entry != entry_) {
     return FailedPrecondition(Title() + " is " + entry_->tensor.ToString() + "; worker " +
                               std::to_string(header.worker) + " sent " +
@@ -153,28 +143,9 @@ void PartStore::FailWaiting(const Status& status, std::vector<Reply>* replies) {
   for (const int32_t rank : std::exchange(waiting_, {})) AnswerWith(status, rank, replies);
 }
 
-Reply PartStore::NewReply(const Newest& to) const {
-  Reply reply;
-  reply.to = to.from;
-  reply.generation = to.from->generation();
-  FrameHeader& header = reply.frame.header;
-  header.type = FrameType::kReply;
-  header.epoch = options_.epoch;
-  header.key = entry_->key;
-  header.part = options_.part;
-  header.variant = to.variant;
-  header.round = to.pushed_rounds - 1;
-  header.placement_version = to.placement_version;
-  header.worker = to.from->rank();
-  header.priority = to.priority;
-  header.begin_time_ns = to.begin_time_ns;
-  header.receive_time_ns = to.receive_time_ns;
-  return reply;
-}
-
 void PartStore::Answer(int32_t rank, std::vector<Reply>* replies) {
   Newest& worker = workers_[rank];
-  Reply reply = NewReply(worker);
+  Reply reply = worker.NewReply(options_, entry_->key);
   FrameHeader& header = reply.frame.header;
   header.element_count = elements_;
   header.watermark = clocks_.version();
@@ -187,40 +158,24 @@ void PartStore::Answer(int32_t rank, std::vector<Reply>* replies) {
   }
   worker.state = State::kAnswered;
   worker.error = OkStatus();
-  worker.generation = reply.generation;
   replies->push_back(std::move(reply));
 }
 
 void PartStore::AnswerWith(const Status& error, int32_t rank, std::vector<Reply>* replies) {
   Newest& worker = workers_[rank];
-  Reply reply = NewReply(worker);
-  auto text = std::make_shared<const std::string>(error.message().substr(0, kMaxErrorTextBytes));
-  reply.frame.header.status = error.code();
-  reply.frame.header.payload_bytes = text->size();
-  reply.frame.payload = text->data();
-  reply.frame.keep_alive = std::move(text);
   worker.payload = nullptr;
   worker.state = State::kAnswered;
   worker.error = error;
-  worker.generation = reply.generation;
-  replies->push_back(std::move(reply));
+  replies->push_back(worker.NewErrorReply(options_, entry_->key));
 }
 
 Status PartStore::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
                          std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) {
   MutexLock lock(mutex_);
   Newest& worker = workers_[from->rank()];
-  if (round >= worker.pushed_rounds) {
-    *received_bytes = 0;
-    return OkStatus();
-  }
-  // It has given that up, and gone on over another connection (protocol rule 31).
-  if (round + 1 < worker.pushed_rounds && worker.from != from) return OkStatus();
-  if (round + 1 < worker.pushed_rounds || worker.from != from) {
-    return InvalidArgument(from->name() + " asks for its push of round " + std::to_string(round) +
-                           " of " + Title() +
-                           ", which is over, or was not made over this connection");
-  }
+  bool is_this = false;
+  BYTEPS_RETURN_IF_ERROR(worker.FindAsked(from, round, Title(), &is_this, received_bytes));
+  if (!is_this) return OkStatus();
   if (worker.state == State::kReceiving) {
     worker.was_cut_off = true;
     *received_bytes = 0;

@@ -25,6 +25,7 @@
 
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
+#include "cc/server/newest_push.h"
 #include "cc/server/served_part.h"
 #include "cc/server/state/store_clocks.h"
 
@@ -62,21 +63,10 @@ class PartStore : public ServedPart {
     kAhead,      // it is in the store; the answer waits for slower workers
     kAnswered,
   };
-  // A worker's newest push.
-  struct Newest {
+  // `payload`: until it is in the store.
+  struct Newest : NewestPush {
     State state = State::kIdle;
-    uint64_t pushed_rounds = 0;  // its round, plus one
-    uint64_t given_up = 0;       // no round before this one is added any more
-    bool was_cut_off = false;    // it may come again
-    std::shared_ptr<WorkerConnection> from;
-    uint32_t variant = 0;
-    uint32_t placement_version = 0;
-    int32_t priority = 0;
-    int64_t begin_time_ns = 0;
-    int64_t receive_time_ns = 0;
-    std::shared_ptr<Buffer> payload;  // until it is in the store
-    Status error;                     // kAnswered, and while it arrives: what is answered
-    uint64_t generation = 0;          // kAnswered: see Reply
+    uint64_t given_up = 0;  // no round before this one is added any more
   };
 
   Status Receive(const Push& push, std::shared_ptr<PayloadSink>* sink) BYTEPS_REQUIRES(mutex_);
@@ -88,7 +78,6 @@ class PartStore : public ServedPart {
   void Answer(int32_t worker, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   void AnswerWith(const Status& error, int32_t worker, std::vector<Reply>* replies)
       BYTEPS_REQUIRES(mutex_);
-  Reply NewReply(const Newest& to) const BYTEPS_REQUIRES(mutex_);
   std::string Title() const { return "tensor \"" + options_.tensor_name + "\""; }
 
   const Options options_;

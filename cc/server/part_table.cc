@@ -22,11 +22,7 @@ Status PartTable::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   Newest& worker = workers_[header.worker];
   // Its exchange has failed on the worker, which has gone on (protocol rule 31).
   if (header.round + 1 < worker.pushed_rounds) return OkStatus();
-  const bool comes_again = std::exchange(worker.was_cut_off, false);
-  if (header.payload_offset != 0 || (header.round + 1 == worker.pushed_rounds && !comes_again)) {
-    return InvalidArgument(push.from->name() + " pushed " + Title() + " for round " +
-                           std::to_string(header.round) + " twice, or not from its begin on");
-  }
+  BYTEPS_RETURN_IF_ERROR(worker.CheckBegins(push, Title()));
   // Its exchange has failed on the worker, and the withdrawal is still to come.
   if (worker.state == State::kWaiting) {
     worker.state = State::kIdle;
@@ -34,10 +30,7 @@ Status PartTable::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   }
   worker = Newest();
   worker.state = State::kReceiving;
-  worker.pushed_rounds = header.round + 1;
-  worker.from = push.from;
-  worker.header = header;
-  worker.begin_time_ns = push.begin_time_ns;
+  worker.Begin(push);
   if (push.entry != entry_) {
     worker.error =
         FailedPrecondition(Title() + " is " + entry_->tensor.ToString() + "; " +

@@ -24,6 +24,7 @@
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/base/table_request.h"
+#include "cc/server/newest_push.h"
 #include "cc/server/served_part.h"
 #include "cc/server/state/table_changes.h"
 #include "cc/server/table_rows.h"
@@ -61,20 +62,11 @@ class PartTable : public ServedPart {
     kWaiting,    // for others, who have not asked for the same change
     kAnswered,
   };
-  // A worker's newest request.
-  struct Newest {
+  // `payload`: while it waits; of a read until it is answered.
+  struct Newest : NewestPush {
     State state = State::kIdle;
-    uint64_t pushed_rounds = 0;  // its round, plus one
-    bool was_cut_off = false;    // it may come again
-    std::shared_ptr<WorkerConnection> from;
-    FrameHeader header;
-    int64_t begin_time_ns = 0;
-    int64_t receive_time_ns = 0;
-    std::shared_ptr<Buffer> payload;  // while it waits; of a read until it is answered
-    TableRequest request;             // of the payload
-    Status error;                     // kAnswered, and while it arrives: what is answered
-    std::shared_ptr<Buffer> answer;   // kAnswered, without an error: in case that it gets lost
-    uint64_t generation = 0;          // kAnswered: see Reply
+    TableRequest request;            // of the payload
+    std::shared_ptr<Buffer> answer;  // kAnswered, without an error: in case that it gets lost
   };
 
   void Handle(int32_t rank, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);

@@ -31,35 +31,18 @@ void PartTable::Answer(int32_t rank, Status error, std::shared_ptr<Buffer> answe
 
 void PartTable::SendAnswer(int32_t rank, std::vector<Reply>* replies) {
   Newest& worker = workers_[rank];
-  Reply reply;
-  reply.to = worker.from;
-  reply.generation = worker.generation = worker.from->generation();
-  FrameHeader& header = reply.frame.header;
-  header.type = FrameType::kReply;
-  header.epoch = options_.epoch;
-  header.key = entry_->key;
-  header.part = options_.part;
-  header.variant = worker.header.variant;
-  header.round = worker.header.round;
-  header.placement_version = worker.header.placement_version;
-  header.worker = rank;
-  header.priority = worker.header.priority;
-  header.begin_time_ns = worker.begin_time_ns;
-  header.receive_time_ns = worker.receive_time_ns;
-  reply.sum_ns = WallNanos();
-  if (worker.error.ok()) {
-    header.payload_bytes = worker.answer->bytes();
-    header.element_count = header.payload_bytes - options_.num_workers * sizeof(int64_t);
-    reply.frame.payload = worker.answer->data();
-    reply.frame.keep_alive = worker.answer;
-  } else {
-    const std::string& message = worker.error.message();
-    auto text = std::make_shared<const std::string>(message.substr(0, kMaxErrorTextBytes));
-    header.status = worker.error.code();
-    header.payload_bytes = text->size();
-    reply.frame.payload = text->data();
-    reply.frame.keep_alive = std::move(text);
+  if (!worker.error.ok()) {
+    replies->push_back(worker.NewErrorReply(options_, entry_->key));
+    replies->back().sum_ns = WallNanos();
+    return;
   }
+  Reply reply = worker.NewReply(options_, entry_->key);
+  reply.sum_ns = WallNanos();
+  FrameHeader& header = reply.frame.header;
+  header.payload_bytes = worker.answer->bytes();
+  header.element_count = header.payload_bytes - options_.num_workers * sizeof(int64_t);
+  reply.frame.payload = worker.answer->data();
+  reply.frame.keep_alive = worker.answer;
   replies->push_back(std::move(reply));
 }
 
@@ -67,17 +50,9 @@ Status PartTable::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t
                          std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) {
   MutexLock lock(mutex_);
   Newest& worker = workers_[from->rank()];
-  if (round >= worker.pushed_rounds) {
-    *received_bytes = 0;
-    return OkStatus();
-  }
-  // It has given that up, and gone on over another connection (protocol rule 31).
-  if (round + 1 < worker.pushed_rounds && worker.from != from) return OkStatus();
-  if (round + 1 < worker.pushed_rounds || worker.from != from) {
-    return InvalidArgument(from->name() + " asks for its push of round " + std::to_string(round) +
-                           " of " + Title() +
-                           ", which is over, or was not made over this connection");
-  }
+  bool is_this = false;
+  BYTEPS_RETURN_IF_ERROR(worker.FindAsked(from, round, Title(), &is_this, received_bytes));
+  if (!is_this) return OkStatus();
   if (worker.state == State::kReceiving) {
     worker.was_cut_off = true;
     *received_bytes = 0;

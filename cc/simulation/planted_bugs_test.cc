@@ -42,16 +42,7 @@ TEST_F(PlantedBugsTest, AnOvertakenFrameIsFound) {
 // Protocol rule 15: a server says that all workers have a result as soon as it has sent the first
 // reply, so that nobody keeps it for those who lack it when that server dies.
 TEST_F(PlantedBugsTest, AnEarlyWatermarkIsFound) {
-  EXPECT_TRUE(IsFoundByRounds([](SimulatedNetwork* network) {
-    network->tamper().after_send = [](const FrameHeader& header) -> std::optional<FrameHeader> {
-      if (header.type != FrameType::kReply || header.round == 0) return std::nullopt;
-      FrameHeader early = header;
-      --early.round;
-      early.credit_bytes = 0;
-      early.watermark = header.round + 1;
-      return early;
-    };
-  }));
+  EXPECT_TRUE(IsFoundByRounds(EarlyWatermarks()));
 }
 
 // Protocol rules 15 and 31: a withdrawal is not made again at the new owner of the part.

@@ -24,7 +24,7 @@ from absl import flags
 from benchmarks import options
 from tests.cluster import Cluster, describe
 from tests.elastic import worker_kills
-from tests.faults import jax_programs
+from tests.faults import jax_programs, killing
 
 WORKERS = 3
 _FIRST_STEP = 5
@@ -81,17 +81,14 @@ def servers(how, kills, seed, limit=300.0, say=lambda text: None):
     chance = random.Random(f"{how} {seed}")
     moments = sorted(chance.randrange(_FIRST_STEP, steps - 5) for _ in range(kills))
     digests = []
+    said = lambda text: say(f"{how}: {text}")  # noqa: E731
     for killed_at in ([], moments):
         environment = {**_ENVIRONMENT, "BYTEPS_DETERMINISTIC": "1"}
         arguments = (how, steps)
         with Cluster(jax_programs.train, WORKERS, kills + 1, environment, arguments) as cluster:
             alive = list(cluster.servers)
-            for moment in killed_at:
-                cluster.workers[0].wait_for_output(f"step {moment}.", limit)
-                time.sleep(chance.uniform(0, 0.02))
-                victim = alive.pop(chance.randrange(len(alive)))
-                victim.kill(signal.SIGKILL)
-                say(f"{how}: {victim.label} is killed in step {moment + 1}")
+            for _ in killing.servers(cluster, alive, killed_at, chance, limit, said):
+                pass
             cluster.wait_for(cluster.workers, limit)
             outcomes = cluster.wait(20)
         of_workers = [each for each in outcomes if each.label.startswith("worker")]

@@ -15,7 +15,6 @@ import dataclasses
 import os
 import random
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,7 @@ from absl import flags
 
 from benchmarks import options
 from tests.cluster import Cluster, describe
-from tests.faults import mode_programs
+from tests.faults import killing, mode_programs
 
 WORKERS = 3
 SERVERS = 11
@@ -91,12 +90,9 @@ def run(mode, kills, seed, servers=SERVERS, limit=300.0, say=lambda text: None, 
     arguments = (steps, *chosen.arguments)
     with Cluster(chosen.function, WORKERS, servers, environment, arguments) as cluster:
         alive = list(cluster.servers)
-        for moment in moments:
-            cluster.workers[0].wait_for_output(f"step {moment}.", limit)
-            time.sleep(chance.uniform(0, 0.02))
-            victim = alive.pop(chance.randrange(len(alive)))
-            victim.kill(signal.SIGKILL)
-            say(f"{mode}: {victim.label} is killed in step {moment + 1}")
+        said = lambda text: say(f"{mode}: {text}")  # noqa: E731
+        for _ in killing.servers(cluster, alive, moments, chance, limit, said):
+            pass
         cluster.wait_for(cluster.workers, limit)
         outcomes = cluster.wait(20)
     results = [each.result for each in outcomes if each.label.startswith("worker")]

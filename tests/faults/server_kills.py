@@ -20,6 +20,7 @@ from absl import flags
 
 from benchmarks import options
 from tests.cluster import Cluster, describe, outcome_of, wait_until
+from tests.faults import killing
 from tests.faults.training import train_classifier
 
 WORKERS = 3
@@ -102,13 +103,8 @@ def run(
     with Cluster(train_classifier, workers, servers, variables, arguments) as cluster:
         alive = list(cluster.servers)
         killed = []
-        for moment in moments:
-            cluster.workers[0].wait_for_output(f"step {moment}.", limit)
-            time.sleep(chance.uniform(0, 0.02))
-            victim = alive.pop(chance.randrange(len(alive)))
-            victim.kill(signal.SIGKILL)
+        for victim in killing.servers(cluster, alive, moments, chance, limit, say):
             killed.append(time.monotonic())
-            say(f"{victim.label} is killed in step {moment + 1}")
             if returns:
                 alive.append(cluster.replace(victim))
                 wait_until(lambda: _returns(cluster) == len(killed) or _is_over(cluster), limit)

@@ -6,27 +6,11 @@ import keras
 import numpy as np
 
 import tf_byteps as bps
+from tests.cut_trainings import Cut, CutError
 
 ROWS = 76  # the last batch is shorter
 BATCH = 8
 EPOCHS = 3
-
-
-class _CutError(Exception):
-    """Ends a training as a crash would, on all workers."""
-
-
-class _Cut(keras.callbacks.Callback):
-    def __init__(self, epoch, batch):
-        super().__init__()
-        self._epoch, self._batch, self._now = epoch, batch, 0
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._now = epoch
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if (self._now, batch) == (self._epoch, self._batch):
-            raise _CutError
 
 
 def _arrays():
@@ -64,10 +48,10 @@ def train(folder, kind="arrays", cut=None, steps_per_execution=1, seed=3):
         given = {"metrics": ["accuracy"], "steps_per_execution": steps_per_execution}
         model.compile("adam", "sparse_categorical_crossentropy", **given)
     callbacks = [bps.keras.callbacks.TrainingCheckpoint(folder, save_freq=3)]
-    callbacks += [] if cut is None else [_Cut(*cut)]
+    callbacks += [] if cut is None else [Cut(*cut)]
     try:
         history = model.fit(**data, epochs=EPOCHS, verbose=0, callbacks=callbacks).history
-    except _CutError:
+    except CutError:
         return {"files": sorted(os.listdir(folder))}
     return {"history": history, "weights": model.get_weights()}
 

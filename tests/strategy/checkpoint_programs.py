@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tests.cut_trainings import Cut, CutError
 from tf_byteps.keras import checkpoint
 
 EPOCHS = 3
@@ -52,23 +53,6 @@ class _Kill(keras.callbacks.Callback):
     def _die(self):
         time.sleep(self._seconds)
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-class _CutError(Exception):
-    """Ends a training as a crash would, on all workers."""
-
-
-class _Cut(keras.callbacks.Callback):
-    def __init__(self, epoch, batch):
-        super().__init__()
-        self._epoch, self._batch, self._now = epoch, batch, 0
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._now = epoch
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if (self._now, batch) == (self._epoch, self._batch):
-            raise _CutError
 
 
 class _Release(keras.callbacks.Callback):
@@ -157,7 +141,7 @@ def train(
     if kill is not None and kill[0] in (-1, bps.rank()):
         callbacks.append(_Kill(*kill[1:]))
     if cut is not None:
-        callbacks.append(_Cut(*cut))
+        callbacks.append(Cut(*cut))
     if leaves:
         callbacks += [_Stop(), bps.keras.callbacks.LeaveOnSignal(exit_process=False)]
     return _fit(model, folder, kind, epochs, callbacks, **options)
@@ -209,7 +193,7 @@ def cut_and_go_on(folder, kind, cuts, **options):
     for cut in cuts:
         try:
             train(folder, kind, cut=cut, **options)
-        except _CutError:
+        except CutError:
             continue
         raise AssertionError(f"was not cut at {cut}")
     return train(folder, kind, **options)
@@ -219,7 +203,7 @@ def cut_while_writing(folder):
     """Cuts a training at its first checkpoint, before that is written, and goes on from it."""
     writes = threading.Event()
     checkpoint._thread().submit(writes.wait, 60)
-    with contextlib.suppress(_CutError):
+    with contextlib.suppress(CutError):
         train(folder, cut=[0, SAVE_FREQ])
     releasing = _Release(writes)
     result = _fit(_new_model(), folder, "dataset", EPOCHS, [releasing])

@@ -53,11 +53,7 @@ Reply RoundsState::ResultReply(const Contribution& to, uint64_t round,
 
 Reply RoundsState::ErrorReply(const Contribution& to, uint64_t round, const Status& status) const {
   Reply reply = NewReply(to, round);
-  auto text = std::make_shared<const std::string>(status.message().substr(0, kMaxErrorTextBytes));
-  reply.frame.header.status = status.code();
-  reply.frame.header.payload_bytes = text->size();
-  reply.frame.payload = text->data();
-  reply.frame.keep_alive = std::move(text);
+  PutError(status, &reply.frame);
   return reply;
 }
 

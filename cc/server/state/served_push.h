@@ -55,6 +55,15 @@ struct Reply {
   OutgoingFrame frame;
 };
 
+// Makes a reply one that says what went wrong, in place of a result.
+inline void PutError(const Status& status, OutgoingFrame* frame) {
+  auto text = std::make_shared<const std::string>(status.message().substr(0, kMaxErrorTextBytes));
+  frame->header.status = status.code();
+  frame->header.payload_bytes = text->size();
+  frame->payload = text->data();
+  frame->keep_alive = std::move(text);
+}
+
 // When a worker's contribution to a round was there.
 struct Arrival {
   int32_t worker = 0;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -102,6 +103,20 @@ inline Plant InControl(const std::function<void(const std::string& from, const s
       change(from, to, &message);
       std::string changed = EncodeControl(message);
       if (changed != sent) ReplacePayload(frame, std::move(changed));
+    };
+  };
+}
+
+// A server says that all have a round's result as soon as it sends the first reply.
+inline Plant EarlyWatermarks() {
+  return [](SimulatedNetwork* network) {
+    network->tamper().after_send = [](const FrameHeader& header) -> std::optional<FrameHeader> {
+      if (header.type != FrameType::kReply || header.round == 0) return std::nullopt;
+      FrameHeader early = header;
+      --early.round;
+      early.credit_bytes = 0;
+      early.watermark = header.round + 1;
+      return early;
     };
   };
 }
