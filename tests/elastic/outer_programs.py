@@ -30,7 +30,7 @@ class Recorded:
 
     def __init__(self):
         self.brought, self.rounds, self.rejoined = [], {}, []
-        self._open = None
+        self._open = self._fragment = None
         meet, end = quorum.QuorumFragment.meet, quorum.QuorumFragment.end
         go_on = quorum.QuorumFragment.go_on
 
@@ -38,7 +38,7 @@ class Recorded:
             rows = int(fragment._rows) - fragment._seen_rows
             moved = np.array(fragment._global[0]) - fragment._variables[0].numpy()
             attendance = meet(fragment, makes_no_more_steps)
-            self._open = rows * moved.flat[0], attendance.rows
+            self._open, self._fragment = (rows * moved.flat[0], attendance.rows), fragment
             return attendance
 
         def recorded_end(fragment, own_share):
@@ -64,10 +64,16 @@ class Recorded:
         quorum.QuorumFragment.end = recorded_end
         quorum.QuorumFragment.go_on = recorded_go_on
 
+    def _late(self):
+        """What this worker has brought too late, and has not sent with a later round yet."""
+        carried = self._fragment._carried if self._fragment is not None else []
+        return float(np.array(carried[0]).flat[0]) if carried else 0.0
+
     def write(self, folder, steps):
         path = folder / f"record-{os.environ['BYTEPS_MEMBER']}.json"
         found = {
             "brought": self.brought,
+            "late": self._late(),
             "rounds": self.rounds,
             "rejoined": self.rejoined,
             "steps": steps,
