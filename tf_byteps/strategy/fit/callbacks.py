@@ -17,7 +17,15 @@ from tf_byteps.errors import on_all_workers
 from tf_byteps.exchange import leaving
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.exchange.strategies import is_ours
-from tf_byteps.strategy.fit import framework, metrics, orbax, statistics, stopping, weights
+from tf_byteps.strategy.fit import (
+    framework,
+    metrics,
+    orbax,
+    random_states,
+    statistics,
+    stopping,
+    weights,
+)
 from tf_byteps.tables import layout as layouts
 from tf_byteps.training import progress_bar
 from tf_byteps.types import Logs
@@ -41,9 +49,10 @@ class FitCallback(keras.callbacks.Callback):
 
     reads_weights = False  # where a batch ends
 
-    def __init__(self, check_weights: str) -> None:
+    def __init__(self, check_weights: str, draws_on_host: bool) -> None:
         super().__init__()
         self._check_weights = check_weights
+        self._draws_on_host = draws_on_host
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Weights and the first epoch are worker 0's, also after a callback restored a backup."""
@@ -54,6 +63,8 @@ class FitCallback(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         statistics.begin(self.model)
         stopping.agree(self.model)
+        if self._draws_on_host:
+            random_states.agree()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         metrics.give_back(self.model)
@@ -115,6 +126,7 @@ def completed(
     callbacks: keras.callbacks.Callback | keras.callbacks.CallbackList | Sequence[Any] | None,
     model: keras.Model,
     epochs: int,
+    draws_on_host: bool,
 ) -> Any:
     """The callbacks of a training, and ours. A collective: all workers call it.
 
@@ -123,6 +135,8 @@ def completed(
             `None`. Workers may have different ones.
         model: the `keras.Model` that trains.
         epochs: what `fit` was given.
+        draws_on_host: whether the order of rows may come from the host's random numbers. If so on
+            one worker, all take over worker 0's, now and in each epoch (see `random_states`).
 
     Returns:
         What `fit` is to be given instead.
@@ -149,6 +163,7 @@ def completed(
         "epochs": int(epochs),
         "collective": sorted(filter(None, (_collective(model, each) for each in mine))),
         "learning rate": _learning_rate(model),
+        "draws on host": draws_on_host,
     }
     everyone, _ = leaving.meet(facts)
     _check_equal(everyone)
@@ -161,13 +176,15 @@ def completed(
         callback._byteps_on_all_workers = all(  # pyright: ignore[reportAttributeAccessIssue]
             other["saves"] == facts["saves"] for other in everyone
         )
-    check_weights = everyone[0]["check weights"]
+    draws = any(other["draws on host"] for other in everyone)
+    if draws:
+        random_states.agree()
+    kind = FitCallback
     if any(other["may stop"] for other in everyone):
-        last = EveryBatch(check_weights)
+        kind = EveryBatch
         if is_container:
             callbacks._async_train = False  # decided when it was made
-    else:
-        last = FitCallback(check_weights)
+    last = kind(everyone[0]["check weights"], draws)
     first = DeferredLogs()
     if not is_container:
         return [first, *mine, last]

@@ -122,7 +122,8 @@ def _noting_first(epoch_iterator: Any, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _seen_of(batch: Any) -> Any:
-    return content.of_arrays([np.asarray(each) for each in tree.flatten(batch) if each is not None])
+    # Sparse ones are several arrays to JAX.
+    return content.of_arrays([np.asarray(each) for each in jax.tree.leaves(batch)])
 
 
 class _Pieces:

@@ -8,15 +8,14 @@ of all else also those of earlier epochs.
 
 import dataclasses
 import itertools
-import random
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from tf_byteps.exchange import content
+from tf_byteps.strategy.fit import random_states
 from tf_byteps.strategy.jax import batches
 
 _epochs: weakref.WeakKeyDictionary[Any, "_Epochs"] = weakref.WeakKeyDictionary()
@@ -60,7 +59,7 @@ def of(model: Any, in_epoch: bool) -> dict[str, Any]:
     epochs = _epochs[model]
     return {
         "epochs": epochs.begun - in_epoch,
-        "states": epochs.states if in_epoch else _random_states(),
+        "states": epochs.states if in_epoch else random_states.current(),
         "first": batches.first_batch(epochs.iterator()) if in_epoch else None,
     }
 
@@ -98,7 +97,7 @@ def enumerate_epoch(original: Callable[..., Any], self: Any, model: Any) -> Iter
         epochs.begun += 1
         for each in original(self):
             _throw_away(self, each)
-    _set_random_states(position["states"])
+    random_states.restore(position["states"])
     _begin_epoch(epochs, self)
     for each in original(self):
         if each[0] < batch:
@@ -112,21 +111,9 @@ def enumerate_epoch(original: Callable[..., Any], self: Any, model: Any) -> Iter
 def _begin_epoch(epochs: _Epochs, epoch_iterator: Any) -> None:
     epochs.begun += 1
     epochs.iterator = weakref.ref(epoch_iterator)
-    epochs.states = _random_states()
+    epochs.states = random_states.current()
 
 
 def _throw_away(epoch_iterator: Any, step: tuple[int, int, Any]) -> None:
     for _ in itertools.islice(step[2], epoch_iterator.steps_per_execution):
         pass
-
-
-def _random_states() -> list[Any]:
-    """Of Python's and NumPy's random numbers, by which Keras shuffles: a value for JSON."""
-    name, words, *rest = np.random.get_state()  # noqa: NPY002  (Keras's own)
-    return [random.getstate(), [name, np.asarray(words).tolist(), *rest]]
-
-
-def _set_random_states(states: list[Any]) -> None:
-    (version, words, gauss), (name, keys, *rest) = states
-    random.setstate((version, tuple(words), gauss))
-    np.random.set_state((name, np.array(keys, np.uint32), *rest))  # noqa: NPY002

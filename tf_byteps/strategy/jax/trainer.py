@@ -26,7 +26,6 @@ from tf_byteps.strategy.jax import (
     initial_values,
     own_callbacks,
     position,
-    random_states,
     scopes,
     start_scheduling,
     steps,
@@ -91,11 +90,11 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
     keep = failures.Keep()
     try:
         with leaving.telling_the_others(), failures.in_a_sentence(keep), batches.cut(True):
-            completed = callbacks.completed(given, self, call.arguments.get("epochs", 1))
+            epochs = call.arguments.get("epochs", 1)
+            completed = callbacks.completed(given, self, epochs, draws_on_host=True)
             if runtime.size() > 1:
-                completed = own_callbacks.added(completed, self, [], [keep, random_states.Agree()])
+                completed = own_callbacks.added(completed, self, [], [keep])
             call.arguments["callbacks"] = completed
-            random_states.agree()
             return original(*call.args, **call.kwargs)
     finally:
         _local.fits = outer

@@ -44,6 +44,18 @@ def of_model(model: keras.Model) -> Iterator[None]:
         _local.shares = outer
 
 
+def draws_on_host(x: object) -> bool:
+    """Whether the rows of what `Model.fit` is given may come in an order that Python draws.
+
+    Args:
+        x: a `keras.utils.PyDataset`, a generator, a loader of another library. TensorFlow draws for
+            arrays and for its own datasets.
+    """
+    if isinstance(x, (tf.data.Dataset, tf.distribute.DistributedDataset)):
+        return False
+    return not all(hasattr(each, "shape") for each in keras.tree.flatten(x) if each is not None)
+
+
 def _array_dataset(original: Callable[..., Any], self: ArrayDataAdapter) -> Any:
     if getattr(_local, "shares", False):
         return arrays.share(self)

@@ -107,8 +107,9 @@ def _fit_together(
     outer, _local.fits = getattr(_local, "fits", None), self
     try:
         with leaving.telling_the_others():
+            draws_on_host = inputs.draws_on_host(call.arguments.get("x"))
             call.arguments["callbacks"] = callbacks.completed(
-                given, self, call.arguments.get("epochs", 1)
+                given, self, call.arguments.get("epochs", 1), draws_on_host
             )
             with (
                 failures.shortened_errors(),
