@@ -69,10 +69,10 @@ test-ray: build  ## Runs jobs on a real Ray cluster of three raylets on this mac
 	$(BIN)/python -m pytest -m '' tests/on_ray
 
 # Orbax brings JAX, 700 MB; tf_keras asks for a TensorFlow of another name.
-test-optional: build  ## Tests Orbax's checkpoints and the refusal of Keras 2, for which .venv lacks packages (installs them there; 5 minutes).
-	$(PIP) install 'orbax-checkpoint==0.12.*'
+test-optional: build  ## Tests Orbax's checkpoints, Grain's input and the refusal of Keras 2, for which .venv lacks packages (installs them there; 5 minutes).
+	$(PIP) install 'orbax-checkpoint==0.12.*' 'grain==0.2.*'
 	$(PIP) install --no-deps 'tf_keras==2.21.*'
-	$(BIN)/python -m pytest -m '' tests/strategy/test_orbax.py tests/strategy/test_keras2.py
+	$(BIN)/python -m pytest -m '' tests/strategy/test_orbax.py tests/strategy/test_keras2.py tests/strategy/test_other_inputs.py
 
 test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test and make test-long: 12).
 	PROPERTY_SEEDS=$(PROPERTY_SEEDS) $(BIN)/python -m pytest -m 'not slow' tests/property tests/jax/test_property.py

@@ -38,7 +38,23 @@ def split(dataset: tf.data.Dataset, rank: tf.Tensor | int, size: tf.Tensor | int
     Returns:
         A `tf.data.Dataset` with as many elements.
     """
-    spec = dataset.element_spec
+    check_batches(dataset.element_spec)
+
+    def cut(*element: object) -> Any:
+        return piece(packed(dataset, element), rank, size)
+
+    return dataset.map(cut)
+
+
+def check_batches(spec: Any) -> None:
+    """Refuses a dataset without a batch axis.
+
+    Args:
+        spec: of its elements.
+
+    Raises:
+        ValueError: one of its tensors is a scalar.
+    """
     for component in tf.nest.flatten(spec):
         if isinstance(component, tf.TensorSpec) and component.shape.rank == 0:
             raise ValueError(
@@ -46,11 +62,10 @@ def split(dataset: tf.data.Dataset, rank: tf.Tensor | int, size: tf.Tensor | int
                 f"{spec}: call dataset.batch(global_batch_size) first"
             )
 
-    def cut(*element: object) -> Any:
-        element = packed(dataset, element)
-        return tf.nest.map_structure(lambda tensor: _cut(tensor, rank, size), element)
 
-    return dataset.map(cut)
+def piece(element: Any, rank: tf.Tensor | int, size: tf.Tensor | int) -> Any:
+    """One worker's rows of an element. See `split`."""
+    return tf.nest.map_structure(lambda tensor: _cut(tensor, rank, size), element)
 
 
 def copied(dataset: tf.data.Dataset) -> Any:

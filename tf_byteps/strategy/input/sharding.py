@@ -19,17 +19,26 @@ from tf_byteps.errors import on_all_workers
 from tf_byteps.exchange.content import same
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.local_steps.settings import LocalSteps
-from tf_byteps.ops import Max, names, push_pull
+from tf_byteps.ops import names
 from tf_byteps.ops.device import own_device
 from tf_byteps.private.tensorflow import data_distribute
-from tf_byteps.strategy.input import building, caches, content, fetching, lengths, pieces, shuffle
+from tf_byteps.strategy.input import (
+    building,
+    caches,
+    content,
+    fetching,
+    lengths,
+    pieces,
+    shuffle,
+    together,
+)
 
 _logger = logging.getLogger("tf_byteps")
 _AutoShardPolicy = tf.data.experimental.AutoShardPolicy
 _UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
 _EARLIER_USES = "earlier uses of a dataset that shuffles anew each time"
 _CONTENT = "content"
-_ADVICE = (
+ADVICE = (
     "Give all workers the same data in the same order, of which each trains on its part: call "
     "keras.utils.set_random_seed with the same number on all of them before data are made, "
     "shuffled or split. For data that are each worker's own, pass a tf.data.Dataset with "
@@ -154,9 +163,11 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy) -> An
         return BytePSDataset(dataset)
     if cached:
         dataset = caches.with_own_files(dataset, f"dataset@{names.call_site()}")
-    share = pieces.split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
     if may_differ:
-        share = _until_all_end(share, f"dataset@{names.call_site()}/more")
+        name = f"dataset@{names.call_site()}/more"
+        share = together.pieces_of_same(dataset, runtime.rank(), size, name, ADVICE)
+    else:
+        share = pieces.split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
     return BytePSDataset(share, fetches=not may_differ, is_cut=True)
 
 
@@ -191,7 +202,7 @@ def distribute_own(dataset: tf.data.Dataset) -> Any:
         _warn_of_same_data()
     ends_alike = len(set(everyones)) == 1 and everyones[0] != _UNKNOWN
     if not ends_alike:
-        dataset = _until_all_end(dataset, f"{name}/more")
+        dataset = together.until_all_end(dataset, f"{name}/more")
     return BytePSDataset(dataset, min(known), fetches=ends_alike)
 
 
@@ -242,27 +253,6 @@ def _by_files(dataset: tf.data.Dataset, rank: int, size: int) -> Any:
     return pieces.split(share, 0, 1)  # all rows, but not as the views that `rebatch` makes
 
 
-def _until_all_end(dataset: tf.data.Dataset, name: str | None) -> Any:
-    """Continues with empty batches until every worker's dataset has ended.
-
-    The workers ask each other before every element. That is done by the last stage and must not run
-    ahead: a training that stops early must leave all workers at the same count.
-    """
-    empty = tf.nest.map_structure(lengths.empty, dataset.element_spec)
-    own = dataset.map(lambda *element: (tf.constant(1), pieces.packed(dataset, element)))
-    tail = tf.data.Dataset.from_tensors((tf.constant(0), empty)).repeat()
-
-    def ask(mine: tf.Tensor, element: object) -> Any:
-        return push_pull(mine, op=Max, name=name), element
-
-    steps = own.concatenate(tail).map(ask, num_parallel_calls=None)
-    steps = steps.take_while(cast(Any, lambda more, element: tf.equal(more, 1)))
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
-    options.autotune.enabled = False
-    return steps.map(lambda more, element: element).with_options(options)
-
-
 def check_same(mine: dict[str, Any], content_of_mine: Callable[[], object] | None) -> None:
     """Refuses data that differ between the workers. A collective.
 
@@ -288,14 +278,14 @@ def check_same(mine: dict[str, Any], content_of_mine: Callable[[], object] | Non
                 raise on_all_workers(
                     ValueError(
                         f"the workers' data differ in {key}: worker 0 has {value}, worker {rank} "
-                        f"has {other.get(key)}. {_OTHER_ADVICE.get(key, _ADVICE)}"
+                        f"has {other.get(key)}. {_OTHER_ADVICE.get(key, ADVICE)}"
                     )
                 )
         if not same(contents[0], contents[rank]):
             raise on_all_workers(
                 ValueError(
                     f"the workers' data differ in {_CONTENT}: worker {rank}'s rows, their order or "
-                    f"the seeds of their shuffles are not worker 0's. {_ADVICE}"
+                    f"the seeds of their shuffles are not worker 0's. {ADVICE}"
                 )
             )
 
