@@ -14,12 +14,17 @@ STAND_INS = {"horovod.keras": "tf_byteps.keras", "byteps.tensorflow": "tf_byteps
 
 
 def programs():
-    """{title of a section: (the program before, the program after)}"""
+    """{title of a section: (the program before, the program after)}
+
+    The page shows the latter; comments say what a line was before, or that it is new.
+    """
     found = {}
     for section in re.split(r"^##+ ", PAGE.read_text(), flags=re.M)[1:]:
-        blocks = re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S)
-        if blocks:
-            before, after = blocks
+        for shown in re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S):
+            before = re.sub(r"^.*  # new\n", "", shown, flags=re.M)
+            before = re.sub(r"^(\w+ = )?.*  # was: (.*)$", r"\1\2", before, flags=re.M)
+            after = re.sub(r"  # (new|was: .*)$", "", shown, flags=re.M)
+            assert before != after, "no comment says what was changed"
             found[section.split("\n")[0]] = (before, after)
     return found
 
