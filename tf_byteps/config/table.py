@@ -27,7 +27,7 @@ def _lines() -> Iterator[str]:
             yield from (f"## {HEADINGS[name]}", "")
         if not described.listed:
             continue
-        shared = " Same in all processes of a job." if described.shared else ""
+        shared = " *Shared.*" if described.shared else ""
         yield f"* **`{described.variable}`** (`{name}`): {described.help}{shared}"
         yield f"  *Default:* {default(name)}."
     yield "* **`TF_CONFIG`** (several): TensorFlow's description of a cluster: sets role, rank,"
