@@ -1,4 +1,9 @@
-"""Pages of the documentation, their headings, and the links between them."""
+"""Pages of the documentation, their headings, and the links between them.
+
+    python tests/docs/pages.py
+
+prints how many words each page for users has.
+"""
 
 import collections
 import pathlib
@@ -13,6 +18,8 @@ PAGES = sorted(
     for page in ROOT.glob(pattern)
 )
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# What the site's menu has for those who change tf_byteps; all other pages are users'.
+_CONTRIBUTORS = "Change tf_byteps"
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -57,3 +64,22 @@ def clicks_from(start):
                 found.append(target)
             clicks.setdefault((target, anchor), clicks[page, ""] + 1)
     return clicks
+
+
+def of_users():
+    """README, and the pages of the site that are not for those who change tf_byteps."""
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    others = re.search(rf"^  - {_CONTRIBUTORS}:\n((?:    .*\n)+)", menu, re.MULTILINE)[1]
+    names = re.findall(r"- (\w+\.md)$", menu.replace(others, ""), re.MULTILINE)
+    return [README, *(ROOT / "docs" / name for name in names)]
+
+
+def words(page):
+    """How many words it has, those of tables and programs included."""
+    return sum(bool(re.search(r"\w", word)) for word in page.read_text().split())
+
+
+if __name__ == "__main__":
+    for each in of_users():
+        print(f"{words(each):6,}  {name(each)}")
+    print(f"{sum(map(words, of_users())):6,}  words in all")

@@ -2,9 +2,14 @@
 
 import pathlib
 import re
+import sys
 
 import pytest
 from textstat import textstat
+
+sys.path.append(str(pathlib.Path(__file__).parent))
+
+import pages  # noqa: E402
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _NAMES = (
@@ -15,6 +20,7 @@ _NAMES = (
 _PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
 _LEAST_EASE = 50.0  # Flesch: 60 to 70 is plain English, below 50 is for students
 _MOST_WORDS = 30
+_MOST_WORDS_IN_ALL = 40_000
 
 
 def _paragraphs(text):
@@ -47,6 +53,17 @@ def test_it_is_easy_to_read(page):
 def test_sentences_are_short(page):
     long = [s for s in _sentences((_ROOT / page).read_text()) if len(s.split()) > _MOST_WORDS]
     assert long == []
+
+
+def test_users_have_little_to_read():
+    """`python tests/docs/pages.py` prints the words of each page."""
+    assert sum(map(pages.words, pages.of_users())) <= _MOST_WORDS_IN_ALL
+
+
+def test_pages_of_users_are_those_of_the_menu_but_for_contributors():
+    names = {pages.name(page) for page in pages.of_users()}
+    assert {"README.md", "docs/index.md", "docs/versions.md", "docs/troubleshooting.md"} <= names
+    assert names.isdisjoint({"docs/protocol.md", "docs/states.md", "docs/robustness.md"})
 
 
 def test_readme_fits_on_a_screen():
