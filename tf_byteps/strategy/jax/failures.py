@@ -19,6 +19,7 @@ from tf_byteps.errors import ExchangeError
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.jax.errors import raise_late_failure
 from tf_byteps.jax.host_copies import copies_on_host
+from tf_byteps.types import Logs
 from tf_byteps.xla_library import end_failed_programs
 
 _logger = logging.getLogger("tf_byteps")
@@ -37,7 +38,7 @@ class Keep(keras.callbacks.Callback):
         self._variables: list[Any] = []
         self._values: list[Any] = []
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._epoch = epoch
         self._values = []  # before there are others
         self._variables = _variables(self.model)

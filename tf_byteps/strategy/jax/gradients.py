@@ -14,7 +14,7 @@ no mean over rows is divided by that share first.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -31,6 +31,7 @@ from tf_byteps.jax.collectives import push_pull_all
 from tf_byteps.jax.gradients import push_pull_gradients
 from tf_byteps.strategy.jax import origins, steps
 from tf_byteps.strategy.jax.steps import Step
+from tf_byteps.types import Optimizer
 from tf_byteps.wrapping import Change
 
 _logger = logging.getLogger("tf_byteps")
@@ -55,7 +56,7 @@ def changes() -> list[Change]:
 def _read_from_scope(
     original: Callable[..., Any],
     self: Any,
-    state_mapping: Any = None,
+    state_mapping: Iterable[tuple[Any, Any]] | None = None,
     collect_losses: bool = False,
     initialize_variables: bool = True,
 ) -> None:
@@ -68,9 +69,9 @@ def _read_from_scope(
 def _stateless_apply(
     original: Callable[..., Any],
     self: Any,
-    optimizer_variables: Any,
-    grads: Any,
-    trainable_variables: Any,
+    optimizer_variables: Sequence[Any],
+    grads: Sequence[Any],
+    trainable_variables: Sequence[Any],
 ) -> Any:
     return _reduced(
         self,
@@ -81,7 +82,10 @@ def _stateless_apply(
 
 
 def _apply(
-    original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None
+    original: Callable[..., Any],
+    self: Any,
+    grads: Iterable[Any],
+    trainable_variables: Iterable[Any] | None = None,
 ) -> Any:
     variables = None if trainable_variables is None else list(trainable_variables)
     return _reduced(
@@ -93,7 +97,10 @@ def _apply(
 
 
 def _reduced(
-    optimizer: Any, grads: Any, variables: Sequence[Any], apply: Callable[[Any], Any]
+    optimizer: Optimizer,
+    grads: Iterable[Any],
+    variables: Sequence[Any],
+    apply: Callable[[Any], Any],
 ) -> Any:
     step = steps.current()
     if step is None or step.is_reduced or not step.is_training:

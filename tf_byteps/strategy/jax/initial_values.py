@@ -26,7 +26,7 @@ _workers = 0  # grows when they change
 _synchronized: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
 
-def synchronize(model: Any) -> None:
+def synchronize(model: keras.Model) -> None:
     """Sets all variables of a model and its optimizers to worker 0's values. A collective.
 
     Those of kind `own` only before the first training.
@@ -80,7 +80,7 @@ def broadcast(
         variable.assign(value)
 
 
-def synchronize_if_new(model: Any) -> None:
+def synchronize_if_new(model: keras.Model) -> None:
     """`synchronize`, if the model has variables that it has not seen. No collective without."""
     known = _synchronized.get(model, set())
     if any(id(variable) not in known for variable in _variables(model)):
@@ -97,7 +97,7 @@ def _forget() -> None:
 new_workers.on_change(_forget)
 
 
-def _variables(model: Any) -> list[Any]:
+def _variables(model: keras.Model) -> list[Any]:
     variables = list(model.variables)
     for optimizer in optimizers_of(model):
         variables += optimizer.variables

@@ -87,7 +87,7 @@ def spread(scope: Any, pairs: Sequence[tuple[Any, Any]], reduce: Reduce) -> None
         values[key] = result
 
 
-def names_of(equation: Any) -> tuple[str, ...] | None:
+def names_of(equation: core.JaxprEqn) -> tuple[str, ...] | None:
     """The names under which an equation of a `jax.extend.core.Jaxpr` reduces gradients; None: it
     does something else."""
     return equation.params["values"].names if equation.primitive is _reduce_p else None
@@ -162,7 +162,7 @@ def _each_row(operands: Sequence[Any], axes: Sequence[Any], values: Values) -> A
     return list(operands), list(axes)
 
 
-def _keep(used: list[bool], equation: Any) -> tuple[list[bool], Any]:
+def _keep(used: list[bool], equation: core.JaxprEqn) -> tuple[list[bool], Any]:
     del used  # other workers may use theirs
     return [True] * len(equation.invars), equation
 

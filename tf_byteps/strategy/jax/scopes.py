@@ -11,7 +11,7 @@ _local = threading.local()
 
 
 @contextlib.contextmanager
-def entered(strategy: Any) -> Iterator[None]:
+def entered(strategy: object) -> Iterator[None]:
     """Makes a strategy the current one of this thread."""
     outer, _local.strategy = current(), strategy
     try:

@@ -10,7 +10,7 @@ ends it.
 import collections
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.core
@@ -22,6 +22,7 @@ from tf_byteps.exchange.start_order import LEAST_ELEMENTS
 from tf_byteps.jax.primitive import exchanges_of, start_before
 from tf_byteps.strategy.jax import origins
 
+_Atom: TypeAlias = "core.Var | core.Literal"
 # The same numbers in another shape, from the only operand: no work for XLA.
 _SHAPES = frozenset({"copy", "expand_dims", "reshape", "squeeze"})
 _FORMS = _SHAPES | {"convert_element_type", "reduce_precision", "transpose"}
@@ -57,13 +58,13 @@ def started_first(step: Callable[..., Any]) -> Callable[..., Any]:
         step: takes a state and a batch.
     """
 
-    def call(state: Any, data: Any) -> Any:
+    def call(state: object, data: object) -> Any:
         leaves, structure = jax.tree.flatten((state, data))
         if not any(isinstance(x, jax.core.Tracer) for x in leaves):
             return step(state, data)  # at once
         found = []
 
-        def flat(*leaves: Any) -> list[Any]:
+        def flat(*leaves: object) -> list[Any]:
             results, of_results = jax.tree.flatten(step(*jax.tree.unflatten(structure, leaves)))
             found.append(of_results)
             return results
@@ -76,11 +77,11 @@ def started_first(step: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def ordered(program: Any) -> Any:
+def ordered(program: core.ClosedJaxpr) -> core.ClosedJaxpr | None:
     """A program in which exchanges start before backpropagation goes on.
 
     Args:
-        program: a `jax.extend.core.ClosedJaxpr`.
+        program: the step's.
 
     Returns:
         Another one with the same arguments and results, or None: no exchange can start early.
@@ -91,7 +92,7 @@ def ordered(program: Any) -> Any:
 class _Program:
     """A jaxpr whose equations are changed."""
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: core.ClosedJaxpr) -> None:
         self._jaxpr = given.jaxpr
         self._constants = dict(zip(given.jaxpr.constvars, given.consts, strict=True))
         self._equations: list[Any] = []
@@ -111,7 +112,7 @@ class _Program:
         """Puts what reduces gradients in the place of the equation that does."""
         same: dict[Any, Any] = {}
 
-        def read(atom: Any) -> Any:
+        def read(atom: _Atom) -> _Atom:
             return atom if isinstance(atom, core.Literal) else same.get(atom, atom)
 
         for equation in self._jaxpr.eqns:
@@ -129,7 +130,7 @@ class _Program:
             )
         self._outvars = [read(atom) for atom in self._jaxpr.outvars]
 
-    def ordered(self) -> Any:
+    def ordered(self) -> core.ClosedJaxpr | None:
         """The program in which exchanges start early, or None if none can."""
         holds = self._find_all()
         if not holds:
@@ -159,7 +160,7 @@ class _Program:
             holds += self._find(product, number, place, holds)
         return holds
 
-    def _product_behind(self, gradient: Any) -> int | None:
+    def _product_behind(self, gradient: _Atom) -> int | None:
         """The last product that a gradient is made of by nothing but casts, shapes and sums."""
         found, seen, left = [], set(), [gradient]
         while left:
@@ -184,7 +185,7 @@ class _Program:
                     left.append(second)
         return max(found, default=None)
 
-    def _is_scalar(self, atom: Any) -> bool:
+    def _is_scalar(self, atom: _Atom) -> bool:
         if not _shape(atom):
             return True
         number = None if isinstance(atom, core.Literal) else self._made_by.get(atom)
@@ -273,7 +274,7 @@ class _Program:
         )
         return core.ClosedJaxpr(jaxpr, list(self._constants.values()))
 
-    def _give_own_operand(self, equations: list[Any], hold: _Hold, before: Any) -> list[Any]:
+    def _give_own_operand(self, equations: list[Any], hold: _Hold, before: core.Var) -> list[Any]:
         """Gives the product what was there before the start, by equations of its own.
 
         If others used the same memory, XLA would copy it for the start, which gives it on.
@@ -294,7 +295,7 @@ class _Program:
         return made
 
 
-def _variables(equation: Any) -> list[Any]:
+def _variables(equation: core.JaxprEqn) -> list[Any]:
     return [atom for atom in equation.invars if not isinstance(atom, core.Literal)]
 
 
@@ -306,14 +307,14 @@ def _is_large(gradient: Any) -> bool:
     return gradient.aval.size >= LEAST_ELEMENTS
 
 
-def _give(equations: list[Any], number: int, old: Any, new: Any) -> None:
+def _give(equations: list[Any], number: int, old: core.Var, new: core.Var) -> None:
     equation = equations[number]
     equations[number] = equation.replace(
         invars=[new if atom is old else atom for atom in equation.invars]
     )
 
 
-def _names_in(equation: Any) -> list[str]:
+def _names_in(equation: core.JaxprEqn) -> list[str]:
     """The names of the exchanges of an equation, and of the functions in it."""
     exchanges = exchanges_of(equation)
     if exchanges is not None:

@@ -10,11 +10,12 @@ import contextlib
 import dataclasses
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
+import keras
 import numpy as np
 
 from tf_byteps import runtime
@@ -111,7 +112,7 @@ def _tracing(step: Step, is_at_once: bool) -> Iterator[None]:
         step.reduced.clear()
 
 
-def marking(model: Any, step_function: Callable[..., Any]) -> Callable[..., Any]:
+def marking(model: keras.Model, step_function: Callable[..., Any]) -> Callable[..., Any]:
     """A step's function that gets the rows with the batch, for `traced` to find them.
 
     Args:
@@ -119,7 +120,7 @@ def marking(model: Any, step_function: Callable[..., Any]) -> Callable[..., Any]
         step_function: of Keras: takes a state and a batch; compiled or not.
     """
 
-    def call(state: Any, piece: Any) -> Any:
+    def call(state: object, piece: object) -> Any:
         rows = batches.take_rows()
         if rows is None:
             return step_function(state, piece)
@@ -130,7 +131,7 @@ def marking(model: Any, step_function: Callable[..., Any]) -> Callable[..., Any]
     return call
 
 
-def traced(model: Any, step: Callable[..., Any], is_training: bool) -> Callable[..., Any]:
+def traced(model: keras.Model, step: Callable[..., Any], is_training: bool) -> Callable[..., Any]:
     """A model's `train_step` or `test_step` as a step of this worker's rows.
 
     Args:
@@ -139,7 +140,7 @@ def traced(model: Any, step: Callable[..., Any], is_training: bool) -> Callable[
         is_training: whether it is `train_step`.
     """
 
-    def call(state: Any, data: Any) -> Any:
+    def call(state: Sequence[Any], data: object) -> Any:
         if not isinstance(data, Marked):
             return step(state, data)
         every, own, _ = data.rows.shape
@@ -152,7 +153,7 @@ def traced(model: Any, step: Callable[..., Any], is_training: bool) -> Callable[
     return call
 
 
-def _without_own_rows(model: Any, before: Any, after: Any) -> Any:
+def _without_own_rows(model: keras.Model, before: Sequence[Any], after: Sequence[Any]) -> Any:
     """The state after a step without rows: what follows a worker's rows stays as it was."""
     kinds = variable_kinds.OF_OWN_ROWS
     kept = {id(variable) for variable in variable_kinds.variables(model, *kinds)}

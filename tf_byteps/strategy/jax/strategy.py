@@ -1,8 +1,10 @@
 """The strategy that users see where Keras runs on JAX."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tf_byteps import runtime
 from tf_byteps.config import Config
@@ -12,6 +14,9 @@ from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_cho
 from tf_byteps.strategy.fit import framework
 from tf_byteps.strategy.jax import hooks, initial_values, scopes
 from tf_byteps.strategy.jax.framework import Jax
+
+if TYPE_CHECKING:
+    import keras
 
 # What only TensorFlow's strategy does, with the value that asks for nothing.
 _TENSORFLOWS = {
@@ -74,7 +79,7 @@ class BytePSStrategy:
         config: Config | None = None,
         compression: CompressionChoice = Compression.none,
         backup_workers: int | None = None,
-        **others: Any,
+        **others: object,
     ) -> None:
         others.pop("sparse_as_dense", None)  # gradients of embeddings are dense on JAX
         for name, value in others.items():
@@ -120,6 +125,6 @@ class _Extended:
         """Whether this worker writes the files of callbacks."""
         return runtime.rank() == 0
 
-    def synchronize_model(self, model: Any) -> None:
+    def synchronize_model(self, model: keras.Model) -> None:
         """Gives worker 0's values to all variables of a model and its optimizer. A collective."""
         initial_values.synchronize(model)

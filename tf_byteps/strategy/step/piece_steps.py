@@ -125,7 +125,7 @@ def last_rows(model: keras.Model) -> Any:
     return None if rows is None else int(rows)
 
 
-def _state_besides_weights(model: Any, is_training: bool) -> list[Any]:
+def _state_besides_weights(model: keras.Model, is_training: bool) -> list[Any]:
     """The `tf.Variable`s that a step on an empty piece must leave alone."""
     of_rows = variable_kinds.OF_OWN_ROWS if is_training else [variable_kinds.Kind.METRIC]
     return [variable.value for variable in variable_kinds.variables(model, *of_rows)]

@@ -6,7 +6,7 @@ TensorFlow prepare the next step: 12 ms with BERT-large on an H100. With one ste
 Optional says nothing, since the end of the data is an exception.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -31,7 +31,7 @@ def returning_early(model: keras.Model, function: Callable[..., Any]) -> Callabl
 
     traced = tf.function(step, reduce_retracing=True)
 
-    def call(iterator: Any) -> Any:
+    def call(iterator: Iterator[Any]) -> Any:
         is_single = model.steps_per_execution == 1 and not model.run_eagerly
         if is_single and isinstance(iterator, tf.data.Iterator):
             return traced(iterator)
