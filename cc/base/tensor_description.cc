@@ -19,6 +19,56 @@ bool IsChosenByCoordinator(const std::string& codec) {
   return codec == kAutoCodec || codec == kAutoInt8Codec;
 }
 
+// `who` begins the error's sentence.
+Status ValidateShape(const TensorDescription& tensor, const std::string& who) {
+  if (tensor.shape.size() > kMaxRank)
+    return InvalidArgument(who + "has " + std::to_string(tensor.shape.size()) + " dimensions");
+  if (tensor.HasOwnRows() && (tensor.shape.empty() || tensor.shape[0] != -1)) {
+    return InvalidArgument(who + "a" + (tensor.kind == ExchangeKind::kAllToAll ? "n " : " ") +
+                           ExchangeKindName(tensor.kind) + " needs at least one dimension; got " +
+                           tensor.ToString());
+  }
+  int64_t elements = 1;
+  for (size_t i = tensor.HasOwnRows() ? 1 : 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] < 0)
+      return InvalidArgument(who + "negative dimension in " + tensor.ToString());
+    if (tensor.shape[i] > kMaxElements ||
+        (tensor.shape[i] > 0 && elements > kMaxElements / tensor.shape[i])) {
+      return InvalidArgument(who + "more than 2^48 elements in " + tensor.ToString());
+    }
+    elements *= tensor.shape[i];
+  }
+  if (static_cast<uint64_t>(elements) * DTypeSize(tensor.dtype) > kMaxTensorBytes)
+    return InvalidArgument(who + "more than 2^40 bytes in " + tensor.ToString());
+  return OkStatus();
+}
+
+// Rounds that end without some workers.
+Status ValidateEarlyEnds(const TensorDescription& tensor, const std::string& who) {
+  if (tensor.backup_workers > 0 && tensor.kind == ExchangeKind::kRowSum) {
+    return InvalidArgument(who +
+                           "rows are added up when all workers have sent theirs: set "
+                           "backup_workers to 0, or gather the rows");
+  }
+  if (tensor.backup_workers < 0 ||
+      (tensor.backup_workers > 0 && tensor.kind != ExchangeKind::kSum)) {
+    return InvalidArgument(
+        who + "only a sum or an average can do without some of the workers; got " +
+        tensor.ToString() + " and backup_workers " + std::to_string(tensor.backup_workers));
+  }
+  if (tensor.grace_ms < kNoGrace ||
+      (tensor.grace_ms != kNoGrace && (tensor.kind != ExchangeKind::kSum || tensor.average))) {
+    return InvalidArgument(who + "only a sum has a grace window; got " + tensor.ToString() +
+                           " and grace_ms " + std::to_string(tensor.grace_ms));
+  }
+  if (tensor.backup_workers > 0 && tensor.per_host) {
+    return InvalidArgument(who +
+                           "backup_workers counts workers, but the GPUs of a host contribute "
+                           "together: set it to 0, or give each host one worker");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 const char* ExchangeKindName(ExchangeKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
@@ -47,23 +97,7 @@ Status TensorDescription::Validate(int32_t num_workers) const {
                            name.substr(0, 80) + "...\"");
   }
   const std::string who = "tensor \"" + name + "\": ";
-  if (shape.size() > kMaxRank)
-    return InvalidArgument(who + "has " + std::to_string(shape.size()) + " dimensions");
-  if (HasOwnRows() && (shape.empty() || shape[0] != -1)) {
-    return InvalidArgument(who + "a" + (kind == ExchangeKind::kAllToAll ? "n " : " ") +
-                           ExchangeKindName(kind) + " needs at least one dimension; got " +
-                           ToString());
-  }
-  int64_t elements = 1;
-  for (size_t i = HasOwnRows() ? 1 : 0; i < shape.size(); ++i) {
-    if (shape[i] < 0) return InvalidArgument(who + "negative dimension in " + ToString());
-    if (shape[i] > kMaxElements || (shape[i] > 0 && elements > kMaxElements / shape[i])) {
-      return InvalidArgument(who + "more than 2^48 elements in " + ToString());
-    }
-    elements *= shape[i];
-  }
-  if (static_cast<uint64_t>(elements) * DTypeSize(dtype) > kMaxTensorBytes)
-    return InvalidArgument(who + "more than 2^40 bytes in " + ToString());
+  BYTEPS_RETURN_IF_ERROR(ValidateShape(*this, who));
   if (average && kind != ExchangeKind::kSum && kind != ExchangeKind::kRowSum)
     return InvalidArgument(who + "only a sum can be averaged");
   if (average && !IsFloating(dtype)) {
@@ -78,25 +112,7 @@ Status TensorDescription::Validate(int32_t num_workers) const {
     return InvalidArgument(who + "a host does not contribute rows for its workers; got " +
                            ToString());
   }
-  if (backup_workers > 0 && kind == ExchangeKind::kRowSum) {
-    return InvalidArgument(who +
-                           "rows are added up when all workers have sent theirs: set "
-                           "backup_workers to 0, or gather the rows");
-  }
-  if (backup_workers < 0 || (backup_workers > 0 && kind != ExchangeKind::kSum)) {
-    return InvalidArgument(who +
-                           "only a sum or an average can do without some of the workers; got " +
-                           ToString() + " and backup_workers " + std::to_string(backup_workers));
-  }
-  if (grace_ms < kNoGrace || (grace_ms != kNoGrace && (kind != ExchangeKind::kSum || average))) {
-    return InvalidArgument(who + "only a sum has a grace window; got " + ToString() +
-                           " and grace_ms " + std::to_string(grace_ms));
-  }
-  if (backup_workers > 0 && per_host) {
-    return InvalidArgument(who +
-                           "backup_workers counts workers, but the GPUs of a host contribute "
-                           "together: set it to 0, or give each host one worker");
-  }
+  BYTEPS_RETURN_IF_ERROR(ValidateEarlyEnds(*this, who));
   BYTEPS_RETURN_IF_ERROR(ValidateMembers(num_workers));
   if (kind != ExchangeKind::kStore && staleness != kUnboundedStaleness)
     return InvalidArgument(who + "only a store has a staleness; got " + ToString());

@@ -133,6 +133,21 @@ void CheckOutput(const py::array& output, const py::array& input, const std::str
   }
 }
 
+// Has the engine say how many rows there are before they arrive in the handle's own memory.
+void ReceiveRows(Handle* handle, ExchangeRequest* request) {
+  request->gather_rows = handle->shape[0];
+  request->tensor.shape[0] = -1;
+  const uint64_t row_bytes = request->tensor.ByteCount();
+  request->allocate_output = [handle, row_bytes](const std::vector<int64_t>& rows) -> void* {
+    int64_t total = 0;
+    for (const int64_t count : rows) total += count;
+    handle->received_rows = rows;
+    handle->shape[0] = total;
+    handle->output.resize(std::max<uint64_t>(1, total * row_bytes));
+    return handle->output.data();
+  };
+}
+
 std::shared_ptr<Handle> ExchangeArray(const py::array& given, const std::string& name,
                                       const std::string& kind, bool average, int32_t root_rank,
                                       std::optional<int32_t> priority,
@@ -174,17 +189,7 @@ std::shared_ptr<Handle> ExchangeArray(const py::array& given, const std::string&
     }
     if (handle->shape.empty())
       throw EngineError{InvalidArgument("tensor \"" + name + "\": a scalar has no rows")};
-    request.gather_rows = handle->shape[0];
-    request.tensor.shape[0] = -1;
-    const uint64_t row_bytes = request.tensor.ByteCount();
-    request.allocate_output = [raw, row_bytes](const std::vector<int64_t>& rows) -> void* {
-      int64_t total = 0;
-      for (const int64_t count : rows) total += count;
-      raw->received_rows = rows;
-      raw->shape[0] = total;
-      raw->output.resize(std::max<uint64_t>(1, total * row_bytes));
-      return raw->output.data();
-    };
+    ReceiveRows(raw, &request);
   } else if (output.has_value()) {
     CheckOutput(*output, array, name);
     handle->given_output = output;

@@ -65,30 +65,28 @@ py::object LostPeerTuple() {
                         lost->rank, listens ? address.ToString() : "");
 }
 
-}  // namespace
-
-void DefineWorker(py::module_& module) {
+void DefineJoin(py::module_& module) {
   module.def(
-      "start_worker",
-      [](const JobDescription& job, int32_t rank, int32_t local_rank, int32_t local_size) {
-        ThrowIfError(StartWorker(job, {rank, job.num_workers(), local_rank, local_size}));
+      "begin_join",
+      [] {
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        ThrowIfError(worker != nullptr ? worker->BeginJoin() : NotRunning());
       },
-      py::arg("job"), py::arg("rank"), py::arg("local_rank"), py::arg("local_size"), ReleaseLock());
-  module.def("stop_worker", &StopWorker, ReleaseLock(),
-             "Says goodbye; pending exchanges end with CANCELLED.");
-  module.def("worker_running", [] { return CurrentWorker() != nullptr; });
-  module.def("worker_failure", [] {
-    const std::shared_ptr<Worker> worker = CurrentWorker();
-    return worker != nullptr ? worker->failure().message() : std::string();
-  });
+      ReleaseLock(), "This worker has no more data: see Worker::BeginJoin.");
   module.def(
-      "lost_peer", &LostPeerTuple,
-      "Who ended the job by being lost: role, rank, and where it listened; None: nobody was.");
-  module.def("worker_counters", &WorkerCountersDict);
-  module.def("arrival_lags", [] {
-    const std::shared_ptr<Worker> worker = CurrentWorker();
-    return worker != nullptr ? LagsList(worker->arrival_lags()) : py::list();
-  });
+      "wait_for_join",
+      [](double seconds) {
+        std::optional<int32_t> last;
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        ThrowIfError(worker != nullptr ? worker->WaitForJoin(seconds, &last) : NotRunning());
+        return last;
+      },
+      py::arg("seconds"), ReleaseLock(),
+      "The last worker to join, once all have; None after so many seconds.");
+}
+
+// The rounds of tensors, as a training begins, ends or is left.
+void DefineRounds(py::module_& module) {
   module.def(
       "next_rounds",
       [] {
@@ -127,23 +125,6 @@ void DefineWorker(py::module_& module) {
       },
       py::arg("rounds"), ReleaseLock(), "Tensors' next exchanges have at least these rounds.");
   module.def(
-      "begin_join",
-      [] {
-        const std::shared_ptr<Worker> worker = CurrentWorker();
-        ThrowIfError(worker != nullptr ? worker->BeginJoin() : NotRunning());
-      },
-      ReleaseLock(), "This worker has no more data: see Worker::BeginJoin.");
-  module.def(
-      "wait_for_join",
-      [](double seconds) {
-        std::optional<int32_t> last;
-        const std::shared_ptr<Worker> worker = CurrentWorker();
-        ThrowIfError(worker != nullptr ? worker->WaitForJoin(seconds, &last) : NotRunning());
-        return last;
-      },
-      py::arg("seconds"), ReleaseLock(),
-      "The last worker to join, once all have; None after so many seconds.");
-  module.def(
       "begin_stores",
       [](const std::vector<std::string>& names) {
         const std::shared_ptr<Worker> worker = CurrentWorker();
@@ -158,6 +139,34 @@ void DefineWorker(py::module_& module) {
         return worker != nullptr && worker->IsRequested(name);
       },
       py::arg("name"), ReleaseLock(), "Whether a server asks for the tensor's next exchange.");
+}
+
+}  // namespace
+
+void DefineWorker(py::module_& module) {
+  module.def(
+      "start_worker",
+      [](const JobDescription& job, int32_t rank, int32_t local_rank, int32_t local_size) {
+        ThrowIfError(StartWorker(job, {rank, job.num_workers(), local_rank, local_size}));
+      },
+      py::arg("job"), py::arg("rank"), py::arg("local_rank"), py::arg("local_size"), ReleaseLock());
+  module.def("stop_worker", &StopWorker, ReleaseLock(),
+             "Says goodbye; pending exchanges end with CANCELLED.");
+  module.def("worker_running", [] { return CurrentWorker() != nullptr; });
+  module.def("worker_failure", [] {
+    const std::shared_ptr<Worker> worker = CurrentWorker();
+    return worker != nullptr ? worker->failure().message() : std::string();
+  });
+  module.def(
+      "lost_peer", &LostPeerTuple,
+      "Who ended the job by being lost: role, rank, and where it listened; None: nobody was.");
+  module.def("worker_counters", &WorkerCountersDict);
+  module.def("arrival_lags", [] {
+    const std::shared_ptr<Worker> worker = CurrentWorker();
+    return worker != nullptr ? LagsList(worker->arrival_lags()) : py::list();
+  });
+  DefineRounds(module);
+  DefineJoin(module);
   module.def("residuals", &ResidualsDict,
              "Error feedback of this worker's tensors: {name: (codec, float32 array)}.");
   module.def("restore_residuals", &RestoreResiduals, py::arg("residuals"),
