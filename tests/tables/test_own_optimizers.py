@@ -106,7 +106,7 @@ def test_what_a_table_cannot_have_is_refused(two):
         assert "ValueError: optimizer of the table 'words' has use_ema=True" in messages["ema"]
         assert "is a LossScaleOptimizer that wraps another" in messages["wrapped"]
         assert "is a SGD that wraps another" in messages["distributed"]
-        assert "is 'adagrat', and Keras has none of this name" in messages["unknown"]
+        assert "is 'adagrat', and Keras has no such name" in messages["unknown"]
         assert "TypeError" in messages["number"] and "got float" in messages["number"]
 
 

@@ -61,8 +61,7 @@ class ExchangeOptions:
         ENGINE.compression.min_compress_bytes,
         "BYTEPS_MIN_COMPRESS_BYTES",
         whole(0, unit="bytes"),
-        "Shorter tensors are sent as they are where a codec is asked for that is not a cast. "
-        "See [compression](compression.md).",
+        "Shorter tensors are not compressed, but for casts. See [compression](compression.md).",
         shared=True,
     )
     narrow: bool = option(
@@ -79,7 +78,7 @@ class ExchangeOptions:
         -1,
         "BYTEPS_ROW_SUM_WORKERS",
         whole(-1),
-        "With at least so many workers servers add up the rows of tf.IndexedSlices, instead of "
+        "With at least this many workers, servers add up the rows of tf.IndexedSlices, instead of "
         "sending all workers' rows to each worker; 0: never; -1: where that moves clearly fewer "
         "bytes, which the first rows of each tensor show. In an elastic job, whose number of "
         "workers changes, other numbers than -1, 0 and 1 (always) mean 0. "
@@ -146,7 +145,7 @@ class ExchangeOptions:
         0,
         "BYTEPS_BACKUP_WORKERS",
         whole(0),
-        "Averages of gradients do not wait for so many of the workers. Not in deterministic jobs. "
+        "Averages of gradients do not wait for this many workers. Not in deterministic jobs. "
         "See [stragglers](stragglers.md).",
         shared=True,
     )
@@ -154,8 +153,8 @@ class ExchangeOptions:
         ENGINE.max_lag,
         "BYTEPS_MAX_LAG",
         whole(1, 1000),
-        "Rounds of a gradient that a worker may be behind the others with BYTEPS_BACKUP_WORKERS; "
-        "then they wait. Servers keep so many results.",
+        "How many rounds of a gradient a worker may be behind the others with "
+        "BYTEPS_BACKUP_WORKERS; then they wait. Servers keep that many results.",
         shared=True,
     )
     enable_async: bool = option(

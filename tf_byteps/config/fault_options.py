@@ -22,7 +22,7 @@ class FaultOptions:
         600.0,
         "BYTEPS_RENDEZVOUS_TIMEOUT",
         seconds(),
-        "How long processes wait until all of the job are there, and for the scheduler's first "
+        "How long processes wait for all others of the job, and for the scheduler's first "
         "answer: the machine of rank 0 may start last.",
     )
     operation_timeout: float = option(
@@ -60,7 +60,7 @@ class FaultOptions:
         ENGINE.timeouts.heartbeat_timeout,
         "BYTEPS_HEARTBEAT_TIMEOUT",
         seconds(),
-        "A process that is silent for so long counts as lost.",
+        "A process that is silent for longer counts as lost.",
         shared=True,
     )
     shutdown_timeout: float = option(
@@ -82,7 +82,7 @@ class FaultOptions:
         30.0,
         "BYTEPS_RESTART_TIMEOUT",
         seconds(zero_means="they end at once"),
-        "How long server and scheduler processes wait, after somebody was lost, for the job's "
+        "How long server and scheduler processes wait, after a loss, for the job's "
         "processes to come together again; then they end with exit code 1.",
     )
     min_workers: int | None = option(
@@ -90,7 +90,7 @@ class FaultOptions:
         "BYTEPS_MIN_WORKERS",
         whole(1),
         "Makes the job elastic (see [elastic](elastic.md)): it goes on, with other ranks, as long "
-        "as there are so many workers. bpslaunch --min-np.",
+        "as there are this many workers. bpslaunch --min-np.",
         default_text="the number of workers is fixed",
         listed=False,
     )

@@ -142,7 +142,7 @@ class ProcessOptions:
         None,
         "BYTEPS_JOB_SECRET",
         text(minimum=16),
-        "What all processes of the job know and nobody else: others are refused (see "
+        "Known to all processes of the job and to nobody else: others are refused (see "
         "[security](security.md)).",
         default_text="none; bpslaunch makes one",
         hidden=True,

@@ -291,7 +291,7 @@ def _checked_ranks(ranks: Iterable[int]) -> tuple[int, ...]:
         raise TypeError(f"a process set is made of ranks, integers, got {ranks!r}") from None
     if not numbers or numbers[0] < 0 or len(set(numbers)) < len(numbers):
         raise ValueError(
-            f"a process set is made of ranks from 0 on, each once and one at least, got {numbers}"
+            f"a process set needs one rank at least, each from 0 on and given once, got {numbers}"
         )
     return tuple(numbers)
 

@@ -266,7 +266,7 @@ class QuorumRounds(Rounds):
             if self._has_others():
                 raise RuntimeError(
                     "two trainings with a quorum take turns in their steps: workers that are at "
-                    "different steps would wait for each other for ever. Call finish of the first, "
+                    "different steps would wait for each other forever. Call finish of the first, "
                     "or give the weights of both to one OuterSync"
                 )
 

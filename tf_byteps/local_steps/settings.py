@@ -104,7 +104,7 @@ class LocalSteps:
         if is_deterministic and workers > 1:
             raise ValueError(
                 f"quorum is {self.quorum}, and the job is deterministic: who is in a round depends "
-                "on when workers come; choose one of them"
+                "on when workers arrive; choose one of them"
             )
 
     @property

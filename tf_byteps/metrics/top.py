@@ -193,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
         "--record",
         nargs=2,
         metavar=("TIME", "FOLDER"),
-        help="have the workers on this host record a timeline for so long, such as 20s, and say "
+        help="have the workers on this host record a timeline for this long, such as 20s, and say "
         "what steps wait for",
     )
     parser.add_argument(

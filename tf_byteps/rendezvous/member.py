@@ -58,7 +58,7 @@ class Member:
                 try:
                     message = messages.decode(self._socket.recv())
                 except RendezvousError as error:
-                    _logger.warning("a message that is not understood: %s", error)
+                    _logger.warning("received a message that cannot be read: %s", error)
                     continue
                 if isinstance(message, messages.Changed):
                     self._changed = message

@@ -260,7 +260,7 @@ class ElasticScheduler(Scheduler):
 
     def _handle_join(self, route: bytes, join: Join) -> Any:
         if join.member in self._leaving:
-            return self._router.send(route, messages.Dismissed("its host is not in use any more"))
+            return self._router.send(route, messages.Dismissed("its host is no longer in use"))
         self._done.discard(join.member)  # it has left, and comes again
         super()._handle_join(route, join)
 

@@ -87,7 +87,7 @@ class Router:
         try:
             return route, messages.decode(frames[-1])
         except RendezvousError as error:
-            _logger.warning("a message that is not understood: %s", error)
+            _logger.warning("received a message that cannot be read: %s", error)
             self.send(route, messages.Refused(str(error)))
             return route, None
 

@@ -32,7 +32,7 @@ def checked(table: str, optimizer: Any) -> Any:
             optimizer = keras.optimizers.get(optimizer)
         except ValueError:
             raise ValueError(
-                f"optimizer of the table {table!r} is {optimizer!r}, and Keras has none of this "
+                f"optimizer of the table {table!r} is {optimizer!r}, and Keras has no such "
                 "name: give a name of keras.optimizers, such as 'adagrad', or an optimizer"
             ) from None
     if not isinstance(optimizer, keras.optimizers.Optimizer):
@@ -79,7 +79,7 @@ def check_on_servers(table: str, optimizer: Any) -> None:
         if value:
             raise ValueError(
                 f"the table {table!r} has placement='servers', and its optimizer has "
-                f"{setting}={value!r}, which servers do not do: leave it out"
+                f"{setting}={value!r}, which servers do not support: leave it out"
             )
 
 
