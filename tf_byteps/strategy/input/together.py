@@ -20,7 +20,7 @@ _TOLERANCE_OF_INTEGERS = 1e-12
 _NOTHING = -1e300  # below whatever another worker says
 
 
-def until_all_end(dataset: tf.data.Dataset, name: str | None) -> Any:
+def until_all_end(dataset: tf.data.Dataset, name: str) -> Any:
     """Continues with empty batches until every worker's dataset has ended.
 
     Args:
@@ -55,7 +55,7 @@ def pieces_of_same(dataset: tf.data.Dataset, rank: int, size: int, name: str, ad
         return pieces.piece(whole, rank, size), _seen_of(whole)
 
     own = dataset.map(cut)
-    spec = own.element_spec[0]
+    spec, _ = cast(Any, own.element_spec)
     return _together(own.prefetch(tf.data.AUTOTUNE), spec, name, advice)
 
 
@@ -65,7 +65,8 @@ def _together(own: tf.data.Dataset, spec: Any, name: str, advice: str) -> Any:
     What asks is the last stage and must not run ahead: a training that stops early must leave all
     workers at the same count.
     """
-    numbers = own.element_spec[1].shape[0]
+    _, of_seen = cast(Any, own.element_spec)
+    numbers = of_seen.shape[0]
     more = own.map(lambda element, seen: (tf.concat([[1.0], seen], 0), element))
     nothing = tf.constant([0.0] + [_NOTHING] * numbers, tf.float64)
     empty = tf.nest.map_structure(lengths.empty, spec)
