@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tf_byteps
+from tests import set_values
 
 ENDS = tf_byteps.ProcessSet([0, 2])
 LAST = tf_byteps.ProcessSet([1, 2])
@@ -31,6 +32,11 @@ def exchanges():
 
     both = [jax.tree.map(np.asarray, run(x)) for run in (step, jax.jit(step))]
     return jax.tree.map(lambda each: each.tolist(), both)
+
+
+def values():
+    """Of Keras's interface."""
+    return set_values.of(own_sets())
 
 
 def gradients():

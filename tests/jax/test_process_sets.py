@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests import workers
+from tests import set_values, workers
 
 pytest.importorskip("jaxlib", reason="jax is not installed")
 
@@ -14,8 +14,8 @@ SETS = [(0, 2), (1, 2)]
 
 @pytest.fixture(scope="module")
 def group():
-    scenarios = ["exchanges", "gradients", "refusals"]
-    return workers.run(PROGRAM, scenarios, 3, JAX_PLATFORMS="cpu")
+    scenarios = ["exchanges", "values", "gradients", "refusals"]
+    return workers.run(PROGRAM, scenarios, 3, JAX_PLATFORMS="cpu", KERAS_BACKEND="jax")
 
 
 def test_exchanges_are_between_the_members(group):
@@ -30,6 +30,11 @@ def test_exchanges_are_between_the_members(group):
                     values,
                     [values[0]],
                 )
+
+
+def test_values_of_keras_are_those_of_the_members(group):
+    for rank, found in enumerate(group["values"]):
+        set_values.check(rank, found, SETS)
 
 
 def test_gradients(group):

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tests import set_values
 from tf_byteps import keras as bps_keras
 
 ENDS = bps.ProcessSet([2, 0])
@@ -34,6 +35,13 @@ def error_of(function, *arguments, **keywords):
     except Exception as error:
         return type(error).__name__, str(error)
     return None
+
+
+def values():
+    """Of Keras's interface, and what it says to a worker that is not in the set."""
+    others = next(each for each in (ENDS, LAST, ALONE) if not each.included())
+    message = error_of(bps_keras.push_pull, 1.0, process_set=others)
+    return set_values.of(own_sets()), message
 
 
 def reductions():

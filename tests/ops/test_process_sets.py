@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests import workers
+from tests import set_values, workers
 from tests.cluster import Cluster, describe, outcome_of, run_processes, run_workers
 from tests.ops import lost_set_programs
 
@@ -16,6 +16,7 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "process_sets_programs.py")
 SCENARIOS = [
     "start",
     "reductions",
+    "values",
     "in_functions",
     "copies",
     "sparse",
@@ -44,6 +45,12 @@ def test_what_a_set_says(group):
         for ranks, found in zip(SETS, sets, strict=True):
             place = ranks.index(rank) if rank in ranks else None
             assert found == (SETS[ranks], len(ranks), place, rank in ranks, ranks)
+
+
+def test_values_of_keras_are_those_of_the_members(group):
+    for rank, (found, (kind, message)) in enumerate(group["values"]):
+        set_values.check(rank, found, SETS)
+        assert kind == "ValueError" and f"worker {rank} is not in" in message
 
 
 def test_reductions_are_of_the_members(group):

@@ -91,11 +91,14 @@ class Framework:
         postscale_factor: float,
         op: ReduceOp | str | None,
         compression: AnyCompressor,
+        process_set: ProcessSet | None,
     ) -> np.ndarray:
         """See `tf_byteps.keras`, which has functions of this name and those of the next three."""
         raise NotImplementedError
 
-    def allgather(self, value: TensorLike, name: str | None) -> np.ndarray:
+    def allgather(
+        self, value: TensorLike, name: str | None, process_set: ProcessSet | None
+    ) -> np.ndarray:
         raise NotImplementedError
 
     def reducescatter(
@@ -105,10 +108,17 @@ class Framework:
         op: ReduceOp | str,
         prescale_factor: float,
         postscale_factor: float,
+        process_set: ProcessSet | None,
     ) -> np.ndarray:
         raise NotImplementedError
 
-    def broadcast(self, value: TensorLike, root_rank: int, name: str | None) -> np.ndarray:
+    def broadcast(
+        self,
+        value: TensorLike,
+        root_rank: int,
+        name: str | None,
+        process_set: ProcessSet | None,
+    ) -> np.ndarray:
         raise NotImplementedError
 
     def broadcast_variables(

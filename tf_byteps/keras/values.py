@@ -22,6 +22,7 @@ def push_pull(
     postscale_factor: float = 1.0,
     op: ReduceOp | str | None = None,
     compression: AnyCompressor = Compression.none,
+    process_set: ProcessSet | None = None,
 ) -> np.ndarray:
     """Combines a value elementwise over all workers.
 
@@ -33,6 +34,7 @@ def push_pull(
         postscale_factor: see `tf_byteps.push_pull`.
         op: see `tf_byteps.push_pull`.
         compression: see `tf_byteps.push_pull`.
+        process_set: see `tf_byteps.push_pull`.
 
     Returns:
         A NumPy array of the same shape and dtype.
@@ -45,19 +47,22 @@ def push_pull(
     >>> mean_loss = tf_byteps.keras.push_pull(np.float32(loss), name="loss")
     """
     return current().push_pull(
-        value, name, average, prescale_factor, postscale_factor, op, compression
+        value, name, average, prescale_factor, postscale_factor, op, compression, process_set
     )
 
 
 allreduce = push_pull
 
 
-def allgather(value: TensorLike, name: str | None = None) -> np.ndarray:
+def allgather(
+    value: TensorLike, name: str | None = None, process_set: ProcessSet | None = None
+) -> np.ndarray:
     """Concatenates the workers' arrays along axis 0, in rank order.
 
     Args:
         value: a NumPy array or tensor of shape `[rows, ...]`; `rows` may differ.
         name: see `tf_byteps.allgather`.
+        process_set: see `tf_byteps.allgather`.
 
     Returns:
         A NumPy array of shape `[rows of all workers, ...]`.
@@ -69,7 +74,7 @@ def allgather(value: TensorLike, name: str | None = None) -> np.ndarray:
 
     >>> all_scores = tf_byteps.keras.allgather(np.array([score]), name="scores")
     """
-    return current().allgather(value, name)
+    return current().allgather(value, name, process_set)
 
 
 def reducescatter(
@@ -78,6 +83,7 @@ def reducescatter(
     op: ReduceOp | str = Average,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet | None = None,
 ) -> np.ndarray:
     """Combines an array elementwise over all workers; each gets its own rows of the result.
 
@@ -87,6 +93,7 @@ def reducescatter(
         op: see `tf_byteps.push_pull`.
         prescale_factor: see `tf_byteps.push_pull`.
         postscale_factor: see `tf_byteps.push_pull`.
+        process_set: see `tf_byteps.reducescatter`.
 
     Returns:
         A NumPy array of shape `[own rows, ...]`: see `tf_byteps.reducescatter`.
@@ -98,16 +105,22 @@ def reducescatter(
 
     >>> own = tf_byteps.keras.reducescatter(np.ones([tf_byteps.size(), 8]), name="statistics")
     """
-    return current().reducescatter(value, name, op, prescale_factor, postscale_factor)
+    return current().reducescatter(value, name, op, prescale_factor, postscale_factor, process_set)
 
 
-def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> np.ndarray:
+def broadcast(
+    value: TensorLike,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet | None = None,
+) -> np.ndarray:
     """Gives every worker the root's value.
 
     Args:
         value: a number, a NumPy array or a tensor; of the same shape and dtype on all workers.
         root_rank: the rank of the worker whose value counts.
         name: see `tf_byteps.broadcast`.
+        process_set: see `tf_byteps.broadcast`.
 
     Returns:
         A NumPy array of the same shape and dtype.
@@ -119,7 +132,7 @@ def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> np.
 
     >>> epoch = int(tf_byteps.keras.broadcast(epoch, root_rank=0, name="epoch"))
     """
-    return current().broadcast(value, root_rank, name)
+    return current().broadcast(value, root_rank, name, process_set)
 
 
 def broadcast_variables(

@@ -14,7 +14,7 @@ from tf_byteps.exchange import host
 from tf_byteps.exchange.arguments import checked_root_rank
 from tf_byteps.exchange.compression import AnyCompressor, Compression
 from tf_byteps.exchange.names import in_scope
-from tf_byteps.exchange.process_sets import ProcessSet, scope_of
+from tf_byteps.exchange.process_sets import ProcessSet, scope_of, size_of
 from tf_byteps.exchange.reduce_op import Average, ReduceOp
 from tf_byteps.gradients import accumulating
 from tf_byteps.jax import collectives, dtypes
@@ -49,6 +49,7 @@ class Jax(Framework):
         postscale_factor: float,
         op: ReduceOp | str | None,
         compression: AnyCompressor,
+        process_set: ProcessSet | None,
     ) -> np.ndarray:
         name = collectives.exchange_name(name, "push_pull")
         with jax.enable_x64(True):  # as NumPy's arrays have it
@@ -61,11 +62,14 @@ class Jax(Framework):
                     postscale_factor=postscale_factor,
                     op=op,
                     compression=compression,
+                    process_set=process_set,
                 )
             )
 
-    def allgather(self, value: TensorLike, name: str | None) -> np.ndarray:
-        name = collectives.exchange_name(name, "gather")
+    def allgather(
+        self, value: TensorLike, name: str | None, process_set: ProcessSet | None
+    ) -> np.ndarray:
+        name = in_scope(scope_of(process_set), collectives.exchange_name(name, "gather"))
         array = _array(value, "allgather")
         with jax.enable_x64(True):
             dtypes.to_copy(array, "allgather")  # or an error
@@ -80,19 +84,28 @@ class Jax(Framework):
         op: ReduceOp | str,
         prescale_factor: float,
         postscale_factor: float,
+        process_set: ProcessSet | None,
     ) -> np.ndarray:
         name = collectives.exchange_name(name, "reducescatter")
         if not _array(value, "reducescatter").ndim:
             raise ValueError("a scalar has no rows to scatter: reshape it to [1]")
         reduced = self.push_pull(
-            value, name, None, prescale_factor, postscale_factor, op, Compression.none
+            value, name, None, prescale_factor, postscale_factor, op, Compression.none, process_set
         )
-        return np.array_split(reduced, runtime.size())[runtime.rank()]
+        its_rank = runtime.rank() if process_set is None else process_set.rank()
+        return np.array_split(reduced, size_of(process_set))[its_rank or 0]
 
-    def broadcast(self, value: TensorLike, root_rank: int, name: str | None) -> np.ndarray:
+    def broadcast(
+        self,
+        value: TensorLike,
+        root_rank: int,
+        name: str | None,
+        process_set: ProcessSet | None,
+    ) -> np.ndarray:
         name = collectives.exchange_name(name, "broadcast")
         with jax.enable_x64(True):
-            return np.array(collectives.broadcast(_array(value, "broadcast"), root_rank, name))
+            array = _array(value, "broadcast")
+            return np.array(collectives.broadcast(array, root_rank, name, process_set=process_set))
 
     def broadcast_variables(
         self,

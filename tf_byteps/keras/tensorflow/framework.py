@@ -48,6 +48,7 @@ class TensorFlow(Framework):
         postscale_factor: float,
         op: ReduceOp | str | None,
         compression: AnyCompressor,
+        process_set: ProcessSet | None,
     ) -> np.ndarray:
         result: Any = ops.push_pull(
             value,
@@ -57,11 +58,14 @@ class TensorFlow(Framework):
             postscale_factor=postscale_factor,
             op=op,
             compression=compression,
+            process_set=process_set,
         )
         return result.numpy()
 
-    def allgather(self, value: TensorLike, name: str | None) -> np.ndarray:
-        return ops.gather(value, name).numpy()
+    def allgather(
+        self, value: TensorLike, name: str | None, process_set: ProcessSet | None
+    ) -> np.ndarray:
+        return ops.gather(value, name, process_set=process_set).numpy()
 
     def reducescatter(
         self,
@@ -70,6 +74,7 @@ class TensorFlow(Framework):
         op: ReduceOp | str,
         prescale_factor: float,
         postscale_factor: float,
+        process_set: ProcessSet | None,
     ) -> np.ndarray:
         return scattering.reducescatter(
             value,
@@ -77,10 +82,17 @@ class TensorFlow(Framework):
             name=name,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
+            process_set=process_set,
         ).numpy()
 
-    def broadcast(self, value: TensorLike, root_rank: int, name: str | None) -> np.ndarray:
-        return np.asarray(ops.broadcast(value, root_rank, name))
+    def broadcast(
+        self,
+        value: TensorLike,
+        root_rank: int,
+        name: str | None,
+        process_set: ProcessSet | None,
+    ) -> np.ndarray:
+        return np.asarray(ops.broadcast(value, root_rank, name, process_set=process_set))
 
     def broadcast_variables(
         self,
