@@ -248,6 +248,10 @@ def keras_tables(ids: tf.Tensor) -> None:
     layer = layers.DistributedEmbedding({"title": layers.FeatureConfig("title", table=words)})
     layer({"title": ids}, weights={"title": tf.ones_like(ids)})
     layer.set_embedding_tables(layer.get_embedding_tables())
+    vocabulary = layers.DynamicVocabulary(min_count=2, expire_after_steps=9, when_full="error")
+    layers.TableConfig("items", 1000, 8, optimizer="sgd", vocabulary=vocabulary)
+    rows: tf_byteps.keras.layers.KeyedRows = layer.get_embedding_tables()["items"]
+    print(rows.keys, rows.rows, rows.default)
 
 
 def keras_broadcast_all_variables() -> None:

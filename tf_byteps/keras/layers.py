@@ -15,14 +15,23 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients import table_optimizers
-from tf_byteps.tables import combining, layout as layouts, on_servers, saving
+from tf_byteps.strategy.step import local_batch
+from tf_byteps.tables import combining, keyed, keyed_files, layout as layouts, on_servers, saving
 from tf_byteps.tables.configs import FeatureConfig, TableConfig
 from tf_byteps.tables.initial_rows import InitialRows
+from tf_byteps.tables.keyed_files import KeyedRows
 from tf_byteps.tables.layout import Layout, ServerLayout, Stack
 from tf_byteps.tables.lookup import look_up
 from tf_byteps.tables.plan import Plan, features_from
+from tf_byteps.tables.vocabularies import DynamicVocabulary
 
-__all__ = ["DistributedEmbedding", "FeatureConfig", "TableConfig"]
+__all__ = [
+    "DistributedEmbedding",
+    "DynamicVocabulary",
+    "FeatureConfig",
+    "KeyedRows",
+    "TableConfig",
+]
 
 
 @keras.saving.register_keras_serializable("tf_byteps")
@@ -94,6 +103,8 @@ class DistributedEmbedding(keras.layers.Layer):
             before = sum(stack.variable.shape[1] == tables[0].embedding_dim for stack in stacks)
             stacks.append(self._stack(tables, f"_{before}" if before else "", *place))
         self._stacks = tuple(stacks)
+        for variable in self.variables:  # TensorFlow's checkpoints have what is an attribute
+            setattr(self, f"_variable_{variable.name}", variable)
         self.built = True
 
     def _stack(self, tables: list[TableConfig], suffix: str, workers: int, rank: int) -> Stack:
@@ -101,6 +112,12 @@ class DistributedEmbedding(keras.layers.Layer):
         width, optimizer = tables[0].embedding_dim, tables[0].optimizer
         if tables[0].placement == "servers" and workers > 1:
             return self._on_servers(tables[0], suffix, workers, rank)
+        if tables[0].vocabulary is not None:
+            stack = keyed.make(
+                tables, workers, rank, suffix, self.add_weight, table_optimizers.made_for
+            )
+            setattr(self, f"_optimizer_of_{stack.variable.name}", stack.optimizer)
+            return stack
         sizes = tuple((table.name, table.vocabulary_size) for table in tables)
         layout = Layout(sizes, workers, rank)
         variable = self.add_weight(
@@ -157,7 +174,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 dense ones of any shape. Or what `preprocess` has returned.
             weights: `None`, or of the same structure, kinds and shapes: what rows are multiplied by
                 before they are combined. 0 leaves an index out.
-            training: not used.
+            training: whether keys of tables with a `DynamicVocabulary` may get rows.
 
         Returns:
             The same structure of tensors: `[samples, embedding_dim]`, or of the input's shape and
@@ -167,7 +184,6 @@ class DistributedEmbedding(keras.layers.Layer):
             ValueError: shapes do not fit.
             tf.errors.InvalidArgumentError: an index is not in its table.
         """
-        del training
         plan = self._plan
         lookups = [
             combining.of_feature(*each)
@@ -176,7 +192,7 @@ class DistributedEmbedding(keras.layers.Layer):
         outputs: dict[int, tf.Tensor] = {}
         for stack in self._stacks:
             of_stack = [each for each in lookups if stack.layout.has(each.feature.table.name)]
-            rows = self._look_up(stack, of_stack)
+            rows = self._look_up(stack, of_stack, bool(training))
             for each, its_rows in zip(of_stack, rows, strict=True):
                 outputs[id(each)] = combining.combined(each, its_rows)
         return plan.packed([outputs[id(each)] for each in lookups])
@@ -198,45 +214,71 @@ class DistributedEmbedding(keras.layers.Layer):
         del training
         return self._plan.preprocessed(inputs, weights)
 
-    def _look_up(self, stack: Stack, lookups: list[combining.Lookups]) -> list[Any]:
+    def _look_up(self, stack: Stack, lookups: list[combining.Lookups], training: bool) -> list[Any]:
         """The rows of several features in one exchange."""
         layout, variable = stack.layout, stack.variable
+        if stack.keyed is not None:
+            tables = [each.feature.table.name for each in lookups]
+            keys, counts = [each.indices for each in lookups], [_counts(each) for each in lookups]
+            found = keyed.look_up(stack, tables, keys, counts, training, variable.path)
+            return [tf.cast(rows, self.compute_dtype) for rows in found]
         indices = [each.indices + layout.begin_of(each.feature.table.name) for each in lookups]
         rows = look_up(variable.value, layout, tf.concat(indices, 0), variable.path)
         rows = tf.cast(rows, self.compute_dtype)
         return tf.split(rows, [tf.size(each) for each in indices], num=len(indices))
 
-    def get_embedding_tables(self) -> dict[str, np.ndarray[Any, Any]]:
+    def get_embedding_tables(self) -> dict[str, Any]:
         """All tables, whole. With several workers a collective, and memory for all of them.
 
         Returns:
             A dict of each table's name and an array of shape `[vocabulary_size, embedding_dim]`.
+            For a table with a `DynamicVocabulary`: `KeyedRows`, a tuple of keys, their rows, and
+            the row of all other keys.
         """
-        found = {}
+        found: dict[str, Any] = {}
         for stack in self._stacks:
             is_spread = layouts.of(stack.variable) is not None
             take = saving.whole if is_spread else saving.saved
-            found.update(stack.by_table(take(stack.variable)))
+            if stack.keyed is not None:
+                found.update(keyed_files.tables_of(stack, take))
+            else:
+                found.update(stack.by_table(take(stack.variable)))
         return {name: found[name] for name in self._plan.tables}
 
     def set_embedding_tables(self, tables: Mapping[str, Any]) -> None:
         """Sets tables, of which each worker takes its rows.
 
         Args:
-            tables: a dict of the names of all tables and arrays of shape
-                `[vocabulary_size, embedding_dim]`, the same on all workers.
+            tables: a dict of the names of all tables and what `get_embedding_tables` gives, the
+                same on all workers. With a `DynamicVocabulary` a pair of keys and rows is enough,
+                and what the optimizer keeps for the rows begins anew.
 
         Raises:
             ValueError: a table is missing, or has another shape.
         """
-        for name, table in self._plan.tables.items():
-            shape = np.shape(tables[name]) if name in tables else None
-            if shape != table.shape:
+        missing = [name for name in self._plan.tables if name not in tables]
+        if missing:
+            raise ValueError(f"the table {missing[0]!r} is missing, got {sorted(tables)}")
+        for stack in self._stacks:
+            if stack.keyed is not None:
+                keyed_files.check(stack, tables)
+        self._set_numbered(tables)
+        for stack in self._stacks:
+            if stack.keyed is not None:
+                keyed_files.set_tables(stack, tables)
+
+    def _set_numbered(self, tables: Mapping[str, Any]) -> None:
+        """Sets the tables whose rows have numbers."""
+        stacks = [stack for stack in self._stacks if stack.keyed is None]
+        for name in (name for stack in stacks for name, _ in stack.layout.tables):
+            expected = self._plan.tables[name].shape
+            shape = np.shape(tables[name]) if name in tables.keys() else None
+            if shape != expected:
                 raise ValueError(
-                    f"the table {name!r} must have shape {table.shape}, got "
+                    f"the table {name!r} must have shape {expected}, got "
                     f"{'none of this name' if shape is None else shape}"
                 )
-        for stack in self._stacks:
+        for stack in stacks:
             names = [name for name, _ in stack.layout.tables]
             whole = np.concatenate([np.asarray(tables[name]) for name in names])
             stack.variable.assign(saving.own_rows(whole, stack.layout))
@@ -244,12 +286,19 @@ class DistributedEmbedding(keras.layers.Layer):
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Puts each whole table into a store of Keras's, under its name. Keras calls it."""
         for stack in self._stacks:
+            if stack.keyed is not None:
+                keyed_files.save(stack, store)
+                continue
             for name, rows in stack.by_table(saving.saved(stack.variable)).items():
                 store[name] = rows
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Takes this worker's rows from a store of Keras's. Keras calls it."""
-        self.set_embedding_tables({name: store[name] for name in store.keys()})
+        keyed_stacks = [stack for stack in self._stacks if stack.keyed is not None]
+        found = [keyed_files.read(stack, store) for stack in keyed_stacks]
+        self._set_numbered({name: store[name] for name in store.keys()})
+        for stack, values in zip(keyed_stacks, found, strict=True):
+            keyed_files.assign(stack, values)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make an equal layer."""
@@ -260,6 +309,17 @@ class DistributedEmbedding(keras.layers.Layer):
         """The layer that `get_config` has described."""
         features, others = features_from(config)
         return cls(features, **others)
+
+
+def _counts(lookups: combining.Lookups) -> tf.Tensor:
+    """1 for each key that counts as seen: not for masked ones, nor for those of an empty batch."""
+    counts = tf.ones_like(lookups.indices)
+    if lookups.weights is not None:
+        counts *= tf.cast(tf.not_equal(lookups.weights, 0), counts.dtype)
+    batch = local_batch.current()
+    if batch is not None and batch.is_empty is not None:
+        counts *= 1 - tf.cast(batch.is_empty, counts.dtype)
+    return counts
 
 
 def _place(name: str, where: str) -> tuple[int, int]:

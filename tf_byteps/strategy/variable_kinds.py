@@ -116,7 +116,9 @@ def _of_layer(layer: keras.layers.Layer) -> Iterator[Any]:
     for generator in layer._seed_generators:
         yield generator.state, Kind.SEED
     for variable in layer._non_trainable_variables:
-        if not keras.backend.is_float_dtype(variable.dtype):
+        if layouts.of(variable) is not None:
+            yield variable, Kind.ROWS
+        elif not keras.backend.is_float_dtype(variable.dtype):
             yield variable, Kind.COUNTER
         elif getattr(layer, "synchronized", False):
             yield variable, Kind.SYNCHRONIZED

@@ -8,6 +8,10 @@
 | `lookup` | rows for this worker's indices, from the workers that have them |
 | `gradients` | gradients of rows, to the workers that have the rows |
 | `initial_rows` | initial values, the same for any number of workers |
+| `distributions` | initializers whose values for a row can be made without the other rows |
+| `vocabularies` | what a program says of a table whose rows are given to keys |
+| `key_slots`, `vocabulary` | which key has which row, on one worker, without TensorFlow |
+| `keyed`, `keyed_layouts`, `keyed_files` | such tables in TensorFlow, and in files |
 | `server_table` | a table whose rows are on the servers, as a worker sees it |
 | `on_servers` | such tables in TensorFlow's programs |
 | `optimizers` | what may be a table's own optimizer |

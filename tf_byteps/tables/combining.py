@@ -47,6 +47,8 @@ def of_feature(feature: FeatureConfig, inputs: Any, weights: Any) -> Lookups:
             traced.
     """
     combiner = feature.table.combiner
+    if feature.table.vocabulary is not None:
+        _check_keys(feature, inputs)
     if weights is not None and type(weights) is not type(inputs):
         weights = tf.convert_to_tensor(weights)
         inputs = inputs if _is_composite(inputs) else tf.convert_to_tensor(inputs)
@@ -128,6 +130,8 @@ def _divided(combiner: str | None, summed: tf.Tensor, weights: tf.Tensor, total:
 
 def _checked(feature: FeatureConfig, indices: tf.Tensor) -> tf.Tensor:
     indices = tf.cast(indices, tf.int64)
+    if feature.table.vocabulary is not None:
+        return indices
     rows = feature.table.vocabulary_size
     is_in_table = tf.reduce_all((indices >= 0) & (indices < rows))
     message = (
@@ -140,6 +144,16 @@ def _checked(feature: FeatureConfig, indices: tf.Tensor) -> tf.Tensor:
     assertion: Any = tf.debugging.Assert(is_in_table, [message, *limits])
     with tf.control_dependencies([] if assertion is None else [assertion]):
         return tf.identity(indices)
+
+
+def _check_keys(feature: FeatureConfig, inputs: Any) -> None:
+    dtype = inputs.dtype if _is_composite(inputs) else tf.convert_to_tensor(inputs).dtype
+    if not dtype.is_integer:
+        raise ValueError(
+            f"the input of the feature {feature.name!r} has dtype {dtype.name}, and keys of a "
+            "DynamicVocabulary are integers: give keras.Input dtype='int64', and hash strings with "
+            "tf.strings.to_hash_bucket_fast(strings, 2**62)"
+        )
 
 
 def _of_samples(inputs: Any) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import keras
 
-from tf_byteps.tables import optimizers
+from tf_byteps.tables import distributions, optimizers
+from tf_byteps.tables.vocabularies import DynamicVocabulary
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
 _PLACEMENTS = ("auto", "default_device", "servers")
@@ -25,7 +26,7 @@ class TableConfig:
 
     Args:
         name: of the table, without "/".
-        vocabulary_size: how many rows it has. Indices are from 0 to below it.
+        vocabulary_size: how many rows it has. Indices are from 0 to below it, without `vocabulary`.
         embedding_dim: how many numbers a row has.
         initializer: a `keras.initializers.Initializer` or its name. Default: normally distributed,
             truncated, with a standard deviation of `1 / sqrt(embedding_dim)`.
@@ -39,11 +40,14 @@ class TableConfig:
             given.
         max_ids_per_partition: accepted for compatibility and not used.
         max_unique_ids_per_partition: accepted for compatibility and not used.
+        vocabulary: a `DynamicVocabulary`: indices are keys, any 64-bit integers, of which
+            `vocabulary_size` can have a row at the same time. Needs an `optimizer`. Default:
+            indices are the numbers of rows.
 
     Raises:
         ValueError: an argument is out of range, there is no such combiner, placement or optimizer,
             or the optimizer does what only a model's can do.
-        TypeError: `optimizer` is something else.
+        TypeError: `optimizer` or `vocabulary` is something else.
 
     Example:
         >>> users = tf_byteps.keras.layers.TableConfig("users", 1_000_000, 64)
@@ -58,6 +62,7 @@ class TableConfig:
     placement: str = "auto"
     max_ids_per_partition: int = 256
     max_unique_ids_per_partition: int = 256
+    vocabulary: DynamicVocabulary | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or "/" in self.name:
@@ -87,6 +92,28 @@ class TableConfig:
         self.optimizer = optimizers.checked(self.name, self.optimizer)
         if self.placement == "servers":
             optimizers.check_on_servers(self.name, self.optimizer)
+        if self.vocabulary is not None:
+            self._check_vocabulary()
+
+    def _check_vocabulary(self) -> None:
+        if not isinstance(self.vocabulary, DynamicVocabulary):
+            raise TypeError(
+                f"vocabulary of the table {self.name!r} must be a "
+                "tf_byteps.keras.layers.DynamicVocabulary, got "
+                f"{type(self.vocabulary).__name__}"
+            )
+        if self.placement == "servers":
+            raise ValueError(
+                f"the table {self.name!r} has placement='servers' and a vocabulary, which only "
+                "tables on workers have: leave one of both out"
+            )
+        if self.optimizer is None:
+            raise ValueError(
+                f"the table {self.name!r} has a vocabulary and no optimizer: give its TableConfig "
+                "one, such as optimizer='adagrad', because a row that gets another key begins anew "
+                "with what the optimizer keeps for it"
+            )
+        distributions.of(self.name, self.initializer, self.embedding_dim, "float32", "a vocabulary")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -103,6 +130,7 @@ class TableConfig:
             "optimizer": keras.saving.serialize_keras_object(self.optimizer),
             "combiner": self.combiner,
             "placement": self.placement,
+            "vocabulary": None if self.vocabulary is None else self.vocabulary.get_config(),
         }
 
     @classmethod
@@ -113,6 +141,8 @@ class TableConfig:
             for name in ("initializer", "optimizer")
             if config.get(name) is not None
         }
+        if config.get("vocabulary") is not None:
+            made["vocabulary"] = DynamicVocabulary(**config["vocabulary"])
         return cls(**{**config, **made})
 
 

@@ -16,7 +16,7 @@ from tf_byteps.ops.scattering import alltoall
 from tf_byteps.ops.sparse import slices
 from tf_byteps.tables import layout as layouts
 from tf_byteps.tables.layout import Layout, ServerLayout
-from tf_byteps.tables.lookup import by_owner
+from tf_byteps.tables.lookup import by_owner, with_numbers, without_numbers
 
 
 def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: float = 1.0) -> Any:
@@ -48,10 +48,10 @@ def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: floa
         values = own.values * tf.constant(factor, own.values.dtype)
         return tf.IndexedSlices(values, tf.cast(own.indices, tf.int64), own.dense_shape)
     rows, counts, order = by_owner(layout, tf.cast(own.indices, tf.int64))
-    packed = _packed(rows, tf.gather(own.values, order))
+    packed = with_numbers(rows, tf.gather(own.values, order))
     received, _ = alltoall(packed, counts, name=name)
-    received = tf.ensure_shape(received, packed.shape)
-    rows, values = _unpacked(received, own.values)
+    received = tf.ensure_shape(received, [None, *packed.shape[1:]])
+    rows, values = without_numbers(received, own.values)
     summed = slices.merged(tf.IndexedSlices(values, layout.places(rows)))
     values = summed.values
     if average:
@@ -117,16 +117,3 @@ def _names(layout: Layout) -> str:
     names = [name for name, _ in layout.tables]
     listed = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
     return f"the table{'s' if len(names) > 1 else ''} {listed}"
-
-
-def _packed(rows: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """The bits of an int64 before the row that it is the number of."""
-    bits = tf.bitcast(rows, values.dtype)
-    return tf.concat([tf.reshape(bits, [-1, 8 // values.dtype.size]), values], 1)
-
-
-def _unpacked(packed: tf.Tensor, like: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    columns = 8 // like.dtype.size
-    bits = packed[:, :columns]
-    rows = tf.bitcast(bits[:, 0] if columns == 1 else bits, tf.int64)
-    return rows, packed[:, columns:]

@@ -12,8 +12,11 @@ ones of some are not used.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tf_byteps.exchange.optimizers import optimizers_of
 
@@ -61,6 +64,20 @@ class Layout:
         """Whether a table is among them."""
         return any(name == table for name, _ in self.tables)
 
+    def numbers(self, rank: int, begin: int, end: int) -> Any:
+        """Which rows of all a worker has in some of its places.
+
+        Args:
+            rank: the worker's.
+            begin: the first place.
+            end: behind the last place. Places that have no row are left out.
+
+        Returns:
+            A slice or an array of numbers.
+        """
+        rows = range(begin * self.workers + rank, min(end * self.workers, self.rows), self.workers)
+        return slice(rows.start, rows.stop, rows.step)
+
     def owners(self, rows: Any) -> Any:
         """The ranks of the workers that have these rows of all, an integer tensor."""
         return rows % self.workers
@@ -68,6 +85,54 @@ class Layout:
     def places(self, rows: tf.Tensor) -> tf.Tensor:
         """Where these rows of all are on the workers that have them."""
         return rows // self.workers
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockLayout(Layout):
+    """Tables whose rows are given to keys, which belong to blocks of rows.
+
+    Block b of all is on the worker with rank `b % workers`. In files the blocks are one after the
+    other. Between workers, row p of a worker has the number `p * workers + rank`.
+
+    Attributes:
+        blocks: of each table.
+        own_lines: how many lines, behind the rows, are this worker's own and in no file.
+    """
+
+    blocks: tuple[int, ...]
+    own_lines: int = 0
+
+    @functools.cached_property
+    def sizes(self) -> Any:
+        """The rows of each block, an array."""
+        each = [rows // blocks for (_, rows), blocks in zip(self.tables, self.blocks, strict=True)]
+        return np.repeat(np.asarray(each, np.int64), self.blocks)
+
+    @functools.cached_property
+    def tables_of_blocks(self) -> Any:
+        """For each block the number of its table, an array."""
+        return np.repeat(np.arange(len(self.tables)), self.blocks)
+
+    @functools.cached_property
+    def rows_of_worker(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """How many rows and lines each worker has."""
+        most = max(int(self.own_sizes(rank).sum()) for rank in range(self.workers))
+        return most + self.own_lines
+
+    def own_sizes(self, rank: int) -> Any:
+        """The rows of a worker's blocks, an array."""
+        return self.sizes[rank :: self.workers]
+
+    def first_block_of(self, table: int) -> int:
+        """The first block of a table, given by its number."""
+        return sum(self.blocks[:table])
+
+    def numbers(self, rank: int, begin: int, end: int) -> Any:
+        """See `Layout`."""
+        begins = (np.cumsum(self.sizes) - self.sizes)[rank :: self.workers]
+        sizes = self.own_sizes(rank)
+        shift = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)[begin:end]
+        return shift + np.arange(begin, begin + len(shift))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,11 +167,13 @@ class Stack:
         variable: this worker's rows of them, a `keras.Variable`.
         layout: which rows those are.
         optimizer: what updates them, a `keras.optimizers.Optimizer`; `None` if the model's does.
+        keyed: the keys that have the rows, a `keyed.Keyed`; `None` if the rows have numbers.
     """
 
     variable: Any
     layout: Layout
     optimizer: Any = None
+    keyed: Any = None
 
     def by_table(self, rows: Any) -> dict[str, Any]:
         """All rows, an array, as a dict of each table's name and rows."""
@@ -134,8 +201,13 @@ def of(variable: Any) -> Layout | None:
     Args:
         variable: a `keras.Variable` or `tf.Variable`, of any kind.
     """
-    layout = getattr(variable, _ATTRIBUTE, None)
+    layout = marked(variable)
     return layout if layout is not None and layout.workers > 1 else None
+
+
+def marked(variable: Any) -> Layout | None:
+    """The `Layout` that `mark` has noted of a variable, also in one process, or `None`."""
+    return getattr(variable, _ATTRIBUTE, None)
 
 
 def any_of(variables: Iterable[Any]) -> bool:

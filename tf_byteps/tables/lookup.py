@@ -90,3 +90,16 @@ def _of_variable(
         return tf.identity(rows), gradient
 
     return attached(variable.handle, rows)
+
+
+def with_numbers(numbers: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """The bits of an int64 before each row."""
+    bits = tf.bitcast(numbers, rows.dtype)
+    return tf.concat([tf.reshape(bits, [-1, 8 // rows.dtype.size]), rows], 1)
+
+
+def without_numbers(packed: tf.Tensor, like: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """What `with_numbers` was given. `like` has the dtype of the rows."""
+    columns = 8 // like.dtype.size
+    bits = packed[:, :columns]
+    return tf.bitcast(bits[:, 0] if columns == 1 else bits, tf.int64), packed[:, columns:]

@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_byteps.ops.library import token
 from tf_byteps.private.tensorflow import gen_resource_variable_ops
-from tf_byteps.tables import layout as layouts
+from tf_byteps.tables import distributions, layout as layouts
 from tf_byteps.tables.configs import TableConfig
 from tf_byteps.tables.layout import ServerLayout
 from tf_byteps.tables.server_table import Rule, ServerTable
 
 _ORDER = "tables on servers"
-_TRUNCATED = 0.87962566103423978  # the standard deviation of a normal one, cut at two of them
 
 
 def make(table: TableConfig, dtype: str) -> ServerTable:
@@ -40,62 +38,24 @@ def make(table: TableConfig, dtype: str) -> ServerTable:
             f"rows of the table {table.name!r} are on the servers and have dtype {dtype}: use "
             "float32 or float64, also with a mixed-precision policy"
         )
-    distribution, numbers = _distribution(table, dtype)
+    distribution, numbers = distributions.of(
+        table.name, table.initializer, table.embedding_dim, dtype, "servers"
+    )
     optimizer = table.optimizer
     kinds = {"SGD": (0, 0), "LazySGD": (0, 0), "Adagrad": (1, table.embedding_dim)}
     number, slot_width = kinds.get(type(optimizer).__name__, (2, 1))
     rule = Rule(
         optimizer=number,
         slot_width=slot_width,
-        accumulator=_constant(getattr(optimizer, "initial_accumulator_value", 0.0), dtype),
+        accumulator=distributions.constant(
+            getattr(optimizer, "initial_accumulator_value", 0.0), dtype
+        ),
         epsilon=float(getattr(optimizer, "epsilon", 0.0)),
         distribution=distribution,
         numbers=numbers,
-        seed=_seed(table.initializer),
+        seed=distributions.seed_of(table.initializer),
     )
     return ServerTable(table.name, table.shape, dtype, rule)
-
-
-def _distribution(table: TableConfig, dtype: str) -> tuple[int, tuple[float, float]]:
-    found: Any = table.initializer
-    kinds = keras.initializers
-    if type(found) in (kinds.Zeros, kinds.Ones):
-        return 0, (float(type(found) is kinds.Ones), 0.0)
-    if type(found) is kinds.Constant and np.ndim(found.value) == 0:
-        return 0, (_constant(found.value, dtype), 0.0)
-    if type(found) is kinds.RandomUniform:
-        return 1, (float(found.minval), float(found.maxval))
-    if type(found) in (kinds.RandomNormal, kinds.TruncatedNormal):
-        truncated = type(found) is kinds.TruncatedNormal
-        mean, deviation = (getattr(found, name) for name in ("mean", "stddev"))
-        return 2 + truncated, (float(mean), float(deviation))
-    if isinstance(found, kinds.VarianceScaling) and found.mode == "fan_out":
-        scale = found.scale / max(1, table.embedding_dim)
-        if found.distribution == "uniform":
-            limit = float(np.sqrt(3 * scale))
-            return 1, (-limit, limit)
-        deviation = float(np.sqrt(scale))
-        if found.distribution == "untruncated_normal":
-            return 2, (0.0, deviation)
-        return 3, (0.0, deviation / _TRUNCATED)
-    raise ValueError(
-        f"initializer of the table {table.name!r} is a {type(found).__name__}, whose rows servers "
-        "cannot make: use a constant, RandomUniform, RandomNormal, TruncatedNormal, or "
-        "VarianceScaling(mode='fan_out')"
-    )
-
-
-def _constant(value: Any, dtype: str) -> float:
-    """As Keras rounds it, which may be to float32 first."""
-    made: Any = keras.initializers.Constant(value)((1,), dtype=dtype)
-    return float(np.asarray(keras.ops.convert_to_numpy(made)).item())
-
-
-def _seed(initializer: Any) -> int:
-    seed = getattr(initializer, "seed", None)
-    if isinstance(seed, keras.random.SeedGenerator):
-        seed = getattr(seed, "_initial_seed", None)
-    return int(seed) if seed is not None else 0
 
 
 def rows_of(layout: ServerLayout, indices: tf.Tensor) -> tf.Tensor:
@@ -115,7 +75,7 @@ def rows_of(layout: ServerLayout, indices: tf.Tensor) -> tf.Tensor:
         return table.read(rows)
 
     dtype = tf.as_dtype(layout.dtype)
-    found = _called(read, [indices, _after_changes()], dtype)
+    found = called(read, [indices, _after_changes()], dtype)
     return tf.ensure_shape(found, [None, table.shape[1]])
 
 
@@ -134,7 +94,7 @@ def _update(layout: ServerLayout, gradient: tf.IndexedSlices, rate: Any) -> None
 
     rate = tf.cast(rate, tf.as_dtype(layout.dtype))
     values = tf.cast(gradient.values, rate.dtype)
-    done = _called(update, [gradient.indices, values, rate, _after_changes()], tf.float32)
+    done = called(update, [gradient.indices, values, rate, _after_changes()], tf.float32)
     done = tf.ensure_shape(done, [])
     gen_resource_variable_ops.assign_variable_op(token(_ORDER), done)
 
@@ -144,9 +104,22 @@ def _after_changes() -> tf.Tensor:
     return gen_resource_variable_ops.read_variable_op(token(_ORDER), tf.float32)
 
 
-def _called(function: Callable[..., Any], inputs: list[Any], dtype: tf.DType) -> tf.Tensor:
+def called(function: Callable[..., Any], inputs: list[Any], dtype: Any) -> Any:
+    """What a function in Python returns for the values of tensors.
+
+    Args:
+        function: of as many arrays as inputs. It returns an array, or a tuple of them.
+        inputs: tensors.
+        dtype: of the result, or a list of those of the results.
+
+    Returns:
+        A tensor, or a list of them.
+    """
     if tf.executing_eagerly():
-        return tf.convert_to_tensor(function(*(each.numpy() for each in inputs)))
+        found = function(*(each.numpy() for each in inputs))
+        if isinstance(dtype, list):
+            return [tf.convert_to_tensor(each) for each in found]
+        return tf.convert_to_tensor(found)
     return tf.numpy_function(function, inputs, dtype)  # pyright: ignore[reportReturnType]
 
 

@@ -45,7 +45,8 @@ class Plan:
         """The tables, in lists of those of one width that are updated alike."""
         found: dict[object, list[TableConfig]] = {}
         for table in self.tables.values():
-            key = table.embedding_dim, optimizers.key(table.optimizer)
+            is_keyed = table.vocabulary is not None
+            key = table.embedding_dim, optimizers.key(table.optimizer), is_keyed
             if table.placement == "servers":  # each is on the servers by its own name
                 key = table.name
             found.setdefault(key, []).append(table)

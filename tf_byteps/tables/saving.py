@@ -22,10 +22,9 @@ from tf_byteps.ops import gather
 from tf_byteps.private.tensorflow import (
     VARIABLE_VALUE_KEY,  # pyright: ignore[reportAttributeAccessIssue]
     BaseResourceVariable,
-    save_context,
 )
-from tf_byteps.tables import layout as layouts
-from tf_byteps.tables.layout import Layout, ServerLayout
+from tf_byteps.tables import layout as layouts, vocabulary
+from tf_byteps.tables.layout import BlockLayout, Layout, ServerLayout
 
 _BLOCK = 64 << 20  # bytes that are gathered at once
 _local = threading.local()
@@ -41,11 +40,13 @@ def whole(variable: Any, keeps: bool = True) -> np.ndarray[Any, Any] | None:
     Returns:
         An array of shape `[rows of all tables, ...]`, or `None`.
     """
-    layout = layouts.of(variable)
+    layout = layouts.marked(variable)
     assert layout is not None
     if isinstance(layout, ServerLayout):
         return layout.table.read_all(layout.slot) if keeps else None
     mine = variable.value if isinstance(variable, keras.Variable) else variable
+    if layout.workers == 1:
+        return mine.numpy()[: layout.rows]
     row_bytes = mine.dtype.size * int(np.prod(mine.shape[1:]))
     block = max(1, _BLOCK // (row_bytes * layout.workers))
     everything = None
@@ -55,10 +56,10 @@ def whole(variable: Any, keeps: bool = True) -> np.ndarray[Any, Any] | None:
         own = tf.gather(mine, tf.range(begin, min(begin + block, layout.rows_of_worker)))
         rows = gather(own, name="rows of a table").numpy()
         if everything is not None:
-            in_order = rows.reshape(layout.workers, -1, *rows.shape[1:]).swapaxes(0, 1)
-            in_order = in_order.reshape(rows.shape)
-            target = everything[begin * layout.workers :][: len(in_order)]
-            target[:] = in_order[: len(target)]
+            of_workers = rows.reshape(layout.workers, -1, *rows.shape[1:])
+            for rank, its_rows in enumerate(of_workers):
+                numbers = layout.numbers(rank, begin, begin + its_rows.shape[0])
+                everything[numbers] = its_rows[: len(everything[numbers])]
     return everything
 
 
@@ -83,9 +84,13 @@ def own_rows(rows: Any, layout: Layout) -> np.ndarray[Any, Any]:
     if isinstance(layout, ServerLayout):
         layout.table.write(np.asarray(rows), layout.slot)
         return np.zeros((1, *rows.shape[1:]), rows.dtype)
-    mine = np.asarray(rows[layout.rank :: layout.workers])
-    missing = layout.rows_of_worker - len(mine)
-    return np.pad(mine, [(0, missing)] + [(0, 0)] * (mine.ndim - 1)) if missing else mine
+    numbers = layout.numbers(layout.rank, 0, layout.rows_of_worker)
+    mine = np.asarray(rows[numbers] if isinstance(numbers, slice) else np.asarray(rows)[numbers])
+    own_lines = getattr(layout, "own_lines", 0)
+    missing = layout.rows_of_worker - own_lines - len(mine)
+    if missing:
+        mine = np.pad(mine, [(0, missing)] + [(0, 0)] * (mine.ndim - 1))
+    return vocabulary.stamped(mine) if own_lines else mine
 
 
 @contextlib.contextmanager
@@ -141,7 +146,9 @@ def saved(variable: Any) -> Any:
         RuntimeError: nobody has gathered the rows.
     """
     if layouts.of(variable) is None:
-        return keras.ops.convert_to_numpy(variable)
+        own_lines = getattr(layouts.marked(variable), "own_lines", 0)
+        values: Any = keras.ops.convert_to_numpy(variable)
+        return values[:-own_lines] if own_lines else values
     rows = (getattr(_local, "values", None) or {}).get(id(variable))
     if rows is None:
         raise RuntimeError(
@@ -186,17 +193,26 @@ class _Checkpointed(BaseResourceVariable):
     """A variable of which checkpoints of TensorFlow have all rows. Saving it is a collective."""
 
     def _serialize_to_tensors(self) -> Any:
-        if save_context.in_save_context():
-            raise NotImplementedError(
-                f"the rows of {self.name!r} are spread over {runtime.size()} workers, and a "
-                "SavedModel is for one process: save the model with Model.save, load it in one "
-                "process, and export it there"
-            )
         rows: Any = whole(self)
         return {VARIABLE_VALUE_KEY: tf.constant(rows)}
 
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        """What only a SavedModel has."""
+        del proto, options
+        if isinstance(layouts.marked(self), BlockLayout):
+            raise NotImplementedError(
+                f"{self.name!r} belongs to a table with a DynamicVocabulary, which a SavedModel "
+                "cannot have: make a model of keras.layers.IntegerLookup and Embedding from "
+                "layer.get_embedding_tables(), and export that"
+            )
+        raise NotImplementedError(
+            f"the rows of {self.name!r} are spread over {runtime.size()} workers, and a SavedModel "
+            "is for one process: save the model with Model.save, load it in one process, and "
+            "export it there"
+        )
+
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> Any:
-        layout = layouts.of(self)
+        layout = layouts.marked(self)
         assert layout is not None
         own = own_rows(restored_tensors[VARIABLE_VALUE_KEY].numpy(), layout)
         return super()._restore_from_tensors({VARIABLE_VALUE_KEY: tf.constant(own)})
@@ -212,5 +228,6 @@ def note_rows(variable: keras.Variable, layout: Layout) -> None:
     layouts.mark(variable, layout)
     value: Any = variable.value
     own = type(value)
-    if layouts.of(variable) is not None and not issubclass(own, _Checkpointed):
+    is_whole = layouts.of(variable) is None and not isinstance(layout, BlockLayout)
+    if not is_whole and not issubclass(own, _Checkpointed):
         value.__class__ = type(own.__name__, (_Checkpointed, own), {})

@@ -1,0 +1,185 @@
+"""Tables whose rows are given to keys: on several workers as in one process, and as in Keras."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from tests import workers
+
+pytestmark = pytest.mark.time_limit(900)
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "vocabularies_programs.py")
+CASES = ("Adagrad", "Adam")
+
+
+def _scenario(function, **arguments):
+    return f"{function}={json.dumps(arguments)}"
+
+
+def _training(optimizer, steps=1):
+    return _scenario("trains", optimizer=optimizer, steps_per_execution=steps)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("vocabularies"))
+
+
+@pytest.fixture(scope="module")
+def three(folder):
+    trainings = [_training("Adagrad"), _training("Adam")]
+    return workers.run(PROGRAM, [_scenario("saves", folder=folder), *trainings], 3)
+
+
+@pytest.fixture(scope="module")
+def loading(folder, three):
+    path = three[_scenario("saves", folder=folder)][0][0]
+    return _scenario("loads", folder=folder, path=path)
+
+
+@pytest.fixture(scope="module")
+def two(loading):
+    others = [_scenario("counterpart", optimizer="Adagrad"), "sets", "begins_anew", "mixed"]
+    trainings = [_training("Adagrad"), _training("Adagrad", 3)]
+    return workers.run(PROGRAM, [loading, *trainings, *others], 2)
+
+
+@pytest.fixture(scope="module")
+def alone(loading):
+    others = [_scenario("plain", optimizer="Adagrad"), "begins_anew", "mixed", "refused"]
+    return workers.run(PROGRAM, [*map(_training, CASES), *others, loading], 1)
+
+
+def _compare(found, expected, **tolerance):
+    tolerance = {"rtol": 1e-9, "atol": 1e-12, **tolerance}
+    assert sorted(found) == sorted(expected)
+    for name, (keys, rows, default) in expected.items():
+        np.testing.assert_array_equal(found[name][0], keys)
+        np.testing.assert_allclose(found[name][1], rows, **tolerance)
+        np.testing.assert_allclose(found[name][2], default, **tolerance)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_workers_train_as_one_process(two, three, alone, case):
+    losses, evaluated, predicted, tables, *_ = alone[_training(case)][0]
+    groups = {"Adagrad": [two, three], "Adam": [three]}[case]
+    for its in (each for group in groups for each in group[_training(case)]):
+        np.testing.assert_allclose(its[0], losses, rtol=1e-9)
+        np.testing.assert_allclose(its[1], evaluated, rtol=1e-9)
+        np.testing.assert_allclose(its[2], predicted, rtol=1e-9, atol=1e-12)
+        _compare(its[3], tables)
+    assert losses[1] < losses[0]
+
+
+def test_several_steps_of_one_call_give_the_same(two):
+    for found, expected in zip(
+        two[_training("Adagrad", 3)], two[_training("Adagrad")], strict=True
+    ):
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-9)
+        _compare(found[3], expected[3])
+
+
+def test_rare_and_expired_keys_have_no_rows_and_the_default_row_is_trained(alone):
+    tables = alone[_training("Adagrad")][0][3]
+    assert 20 < len(tables["people"][0]) < 60  # of 80
+    assert len(tables["shops"][0]) == 22 and not tables["shops"][2].any()  # of 25
+    assert np.all(tables["people"][2] != 0)
+
+
+def test_evaluate_and_predict_change_nothing(two, three, alone):
+    for group in (two, three, alone):
+        for *_, changed in group[_training("Adagrad")]:
+            assert len(changed) == 10 and not any(changed)
+
+
+def test_each_worker_has_its_share_of_the_rows(two, three, alone):
+    rows = [
+        group[_training("Adagrad")][0][4]["tables/rows_of_4"][0] for group in (alone, two, three)
+    ]
+    assert rows == [4 * 1392 + 22, 2 * 1392 + 22, 2 * 1392]  # four blocks of people, one of shops
+
+
+def test_rows_are_those_of_plain_embeddings_if_every_key_gets_one(two, alone):
+    losses, tables = alone[_scenario("plain", optimizer="Adagrad")][0]
+    for its_losses, found in two[_scenario("counterpart", optimizer="Adagrad")]:
+        np.testing.assert_allclose(its_losses, losses, rtol=1e-9)
+        for name, (keys, rows, default) in found.items():
+            assert keys.tolist() == sorted(tables[name])
+            expected = [tables[name][key] for key in keys.tolist()]
+            np.testing.assert_allclose(rows, expected, rtol=1e-9, atol=1e-12)
+            assert not default.any()
+
+
+def test_files_have_keys_and_states_for_any_number_of_workers(three, two, alone, loading):
+    saved = json.loads(loading.partition("=")[2])
+    _, before, after = three[_scenario("saves", folder=saved["folder"])][0]
+    assert len(before["people"][0]) > 10
+    for group in (two, alone):
+        for found in group[loading]:
+            assert len(found) == 5
+            for its_before, its_after in found:
+                _compare(its_before, before, rtol=0, atol=0)
+                _compare(its_after, after)
+
+
+def test_weights_and_tables_can_be_set_back(two):
+    for tables, found, losses, again in two["sets"]:
+        for its in found:
+            for (keys, rows, _), name in zip(tables, its, strict=True):
+                np.testing.assert_array_equal(its[name][0], keys)
+                np.testing.assert_array_equal(its[name][1], rows)
+        np.testing.assert_allclose(again, losses, rtol=1e-9)
+
+
+def test_a_row_that_another_key_gets_begins_anew(two, alone):
+    for group in (two, alone):
+        for found, expected in group["begins_anew"]:
+            assert found[0].tolist() == expected[0].tolist() == [2]
+            np.testing.assert_allclose(found[1], expected[1], rtol=1e-12)
+
+
+def test_mixed_precision_trains_the_same(two, alone):
+    losses, dtypes, tables = alone["mixed"][0]
+    assert dtypes == {"bfloat16"} and losses[1] < losses[0]
+    for its_losses, its_dtypes, its_tables in two["mixed"]:
+        assert its_dtypes == dtypes
+        np.testing.assert_allclose(its_losses, losses, rtol=0.02)
+        for name, (keys, rows, _) in tables.items():
+            np.testing.assert_array_equal(its_tables[name][0], keys)
+            assert its_tables[name][1].dtype == rows.dtype == np.float32
+            np.testing.assert_allclose(its_tables[name][1], rows, rtol=0.1, atol=0.03)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_table_that_is_full_says_so_and_keeps_its_rows(number):
+    results = workers.run(PROGRAM, ["full"], number)["full"]
+    assert any(
+        "the table 'shops' is full: 8 keys of this step need a row" in message
+        and "a larger min_count, or when_full='evict_oldest'" in message
+        for message, *_ in results
+    ), results
+    for message, rows, keys in results:
+        assert message != "no error"
+        assert rows == keys == [True], message
+
+
+def test_what_does_not_go_with_vocabularies_is_refused(alone):
+    for messages in alone["refused"]:
+        for name, message in {
+            "servers": "has placement='servers' and a vocabulary, which only tables on workers",
+            "no optimizer": "the table 'shops' has a vocabulary and no optimizer: give its",
+            "initializer": "is a Orthogonal, whose rows a vocabulary cannot make",
+            "kind": "must be a tf_byteps.keras.layers.DynamicVocabulary, got int",
+            "floats": "the input of the feature 'shop' has dtype float64, and keys of a",
+            "strings": "has dtype string, and keys of a DynamicVocabulary are integers",
+            "compiled": "DistributedEmbedding with a DynamicVocabulary does not work in a function",
+            "array": "has a DynamicVocabulary: give a tuple of keys and rows, got ndarray",
+            "shapes": "got arrays of shape (3,), int64, and (2, 2)",
+            "twice": "the keys for the table 'shops' are not different: give each once",
+            "many": "the table 'shops' has too few rows for 5 keys",
+            "nothing": "the table 'shops' is missing, got []",
+            "export": "which a SavedModel cannot have: make a model of keras.layers.IntegerLookup",
+        }.items():
+            assert message in messages[name], name
