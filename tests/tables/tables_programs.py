@@ -1,5 +1,7 @@
 """What the workers of test_tables.py do."""
 
+import tempfile
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -189,7 +191,7 @@ def loads(folder, path):
     return found
 
 
-def loop(is_plain):
+def loop(is_plain, is_eager=False):
     """A loop of the program's own in strategy.run."""
     x, y, _ = _data()
     strategy = tf_byteps.BytePSStrategy()
@@ -208,7 +210,10 @@ def loop(is_plain):
             optimizer.apply(gradients, model.trainable_variables)
             return loss
 
-        run = tf.function(lambda batch: strategy.run(step, (batch,)))
+        def run(batch):
+            return strategy.run(step, (batch,))
+
+        run = run if is_eager else tf.function(run)
         losses = [
             float(strategy.reduce("SUM", run(batch), None))
             for batch in strategy.experimental_distribute_dataset(batches)
@@ -216,6 +221,21 @@ def loop(is_plain):
     if is_plain:
         return losses, {"words": model.get_layer("words").get_weights()[0]}
     return losses, layer.get_embedding_tables()
+
+
+def uncompiled():
+    """Tables that a checkpoint of a model without an optimizer gives back."""
+    words = layers.TableConfig("words", 4, 2)
+    layer = layers.DistributedEmbedding(layers.FeatureConfig("word", words))
+    ids = keras.Input([], dtype="int64")
+    model = keras.Model(ids, layer(ids))
+    values = np.arange(8.0).reshape(4, 2)
+    layer.set_embedding_tables({"words": values})
+    with tempfile.TemporaryDirectory() as folder:
+        path = tf.train.Checkpoint(model=model).save(f"{folder}/checkpoint")
+        layer.set_embedding_tables({"words": 0 * values})
+        tf.train.Checkpoint(model=model).restore(path)
+    return values, layer.get_embedding_tables()["words"]
 
 
 def _message(function):
@@ -237,6 +257,8 @@ def refused():
         model, _ = _made(_table_model, "sum", "SGD")
     found["local_steps"] = _message(lambda: _fit(model))
     found["no strategy"] = _message(lambda: _table_model("sum"))
+    with tempfile.TemporaryDirectory() as folder:
+        found["export"] = _message(lambda: model.export(f"{folder}/exported", verbose=False))
     return found
 
 

@@ -43,6 +43,7 @@ def two(loading):
         _training("spread", CASES[0]),
         loading,
         _scenario("loop", is_plain=False),
+        _scenario("loop", is_plain=False, is_eager=True),
         "refused",
     ]
     return workers.run(PROGRAM, scenarios, 2)
@@ -51,7 +52,13 @@ def two(loading):
 @pytest.fixture(scope="module")
 def alone(loading):
     cases = [_training("plain", case) for case in CASES]
-    others = [_training("spread", CASES[0]), _scenario("loop", is_plain=True), "inputs", loading]
+    others = [
+        _training("spread", CASES[0]),
+        _scenario("loop", is_plain=True),
+        "inputs",
+        "uncompiled",
+        loading,
+    ]
     return workers.run(PROGRAM, [*cases, *others], 1)
 
 
@@ -95,7 +102,8 @@ def test_files_have_whole_tables_and_states_for_any_number_of_workers(three, two
 
 def test_a_loop_of_the_programs_own_trains_as_with_plain_embeddings(two, alone):
     losses, tables = alone[_scenario("loop", is_plain=True)][0]
-    for its_losses, its_tables in two[_scenario("loop", is_plain=False)]:
+    eager = two[_scenario("loop", is_plain=False, is_eager=True)]
+    for its_losses, its_tables in [*two[_scenario("loop", is_plain=False)], *eager]:
         np.testing.assert_allclose(its_losses, losses, rtol=1e-9)
         np.testing.assert_allclose(its_tables["words"], tables["words"], rtol=1e-9, atol=1e-12)
 
@@ -106,6 +114,12 @@ def test_what_does_not_go_with_spread_tables_is_refused(two):
         assert "gradient_accumulation_steps=2 does not work" in messages["accumulating"]
         assert "local_steps=" in messages["local_steps"] and "does not work" in str(messages)
         assert "make the layer and its model in the strategy's scope" in messages["no strategy"]
+        assert "are spread over 2 workers, and a SavedModel is for one" in messages["export"]
+
+
+def test_a_checkpoint_of_a_model_without_an_optimizer_has_its_tables(alone):
+    expected, found = alone["uncompiled"][0]
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("index", [-1, 50])
