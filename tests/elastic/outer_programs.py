@@ -1,8 +1,9 @@
 """Local steps with a quorum while a worker is lost and another comes: see test_outer_states.py.
 
-`python -m tests.elastic.outer_programs FOLDER` is a worker. It moves a weight by numbers of its own
-and writes what it has brought to which round, and the weights after each, into FOLDER. Worker 2
-kills itself between two rounds. The others go on until some steps after another one has come.
+`python -m tests.elastic.outer_programs FOLDER LOCAL_STEPS` is a worker. It moves a weight by
+numbers of its own and writes what it has brought to which round, and the weights after each, into
+FOLDER. Worker 2 kills itself between two rounds. The others go on until some steps after another
+one has come.
 """
 
 import json
@@ -20,7 +21,6 @@ import numpy as np
 import tf_byteps as bps
 from tf_byteps.local_steps import quorum
 
-_LOCAL_STEPS = 4
 _DIES_AFTER, _STEPS_TOGETHER = 14, 40
 _PAUSE = 0.02
 
@@ -81,7 +81,7 @@ class Recorded:
         path.write_text(json.dumps(found))
 
 
-def main(folder):
+def main(folder, local_steps):
     folder, member = pathlib.Path(folder), int(os.environ["BYTEPS_MEMBER"])
     recorded = Recorded()
     dense = keras.layers.Dense(3, use_bias=False, dtype="float64", kernel_initializer="zeros")
@@ -90,7 +90,7 @@ def main(folder):
     weight = model.trainable_variables[0].value
 
     def make_outer():
-        return bps.OuterSync(model.trainable_variables, _LOCAL_STEPS, quorum=2)
+        return bps.OuterSync(model.trainable_variables, local_steps, quorum=2)
 
     state = bps.elastic.OuterSyncState(model, make_outer, steps=0, together=0)
 
@@ -118,4 +118,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -16,12 +16,15 @@ _ENVIRONMENT = {"BYTEPS_HEARTBEAT_INTERVAL": "1", "OMP_NUM_THREADS": "1"}
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
+    return _train(tmp_path_factory.mktemp("outer"), local_steps=4)
+
+
+def _train(folder, local_steps):
     """What the workers have written, by name, and the output of the job."""
-    folder = tmp_path_factory.mktemp("outer")
     command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "2", "--max-np", "3"]
-    command += ["--host-failures", "0", "--servers", "1", "--"]
+    command += ["--host-failures", "0", "--servers", "1", "--", sys.executable, "-m"]
     ended = subprocess.run(
-        [*command, sys.executable, "-m", "tests.elastic.outer_programs", str(folder)],
+        [*command, "tests.elastic.outer_programs", str(folder), str(local_steps)],
         cwd=ROOT,
         env=clean_environment(**_ENVIRONMENT),
         stdout=subprocess.PIPE,
@@ -68,6 +71,16 @@ def test_a_kill_changes_nobody_elses_next_weights(job):
     assert all(each["late"] == 0 for name, each in records.items() if name != "record-2")
     np.testing.assert_allclose(changed, brought - records["record-2"]["late"], rtol=1e-9)
     assert written["weights-0"][1] == sum(rows for rows, *_ in ends)
+
+
+@pytest.mark.time_limit(200)
+def test_a_newcomer_before_the_first_round_has_the_global_weights(tmp_path):
+    written, output = _train(tmp_path, local_steps=100_000)
+    weights = [written[name] for name in sorted(written) if name.startswith("weights")]
+    assert len(weights) == 3 and all(each == weights[0] for each in weights)
+    rejoined = [record["rejoined"] for name, record in written.items() if "record" in name]
+    assert all(rounds == [0, 0] for each in rejoined for _, rounds in each)
+    assert "going back" not in output
 
 
 def test_without_a_quorum_it_is_refused():

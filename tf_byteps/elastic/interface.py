@@ -41,8 +41,32 @@ class Framework:
         raise NotImplementedError
 
 
+class Rejoining:
+    """How a training goes on with other workers, in which nobody goes back to a commit."""
+
+    def look(self) -> None:
+        """Lets this worker meet the others if the workers change. Communicates with nobody.
+
+        Raises:
+            HostsUpdatedInterrupt: some are to come or to leave.
+            Exception: what `VariableFramework.lost` gives: one is lost.
+        """
+        raise NotImplementedError
+
+    def sync(self, state: Any) -> None:
+        """Does what `State.sync` is for, on all workers. A collective.
+
+        Args:
+            state: the `KerasState`.
+        """
+        raise NotImplementedError
+
+
 class VariableFramework(Framework):
     """A framework on which Keras runs."""
+
+    def rejoining(self, model: Any) -> Rejoining | None:
+        """How `fit` of a Keras model goes on when the workers change; `None`: from a commit."""
 
     def before_reading(self, model: Any) -> None:
         """The variables of a Keras model have their values when this returns."""

@@ -54,8 +54,6 @@ class OuterSyncState(KerasState):
     ```
     """
 
-    goes_back = False
-
     def __init__(
         self,
         model: keras.Model,
@@ -66,6 +64,11 @@ class OuterSyncState(KerasState):
         self._make_outer = make_outer
         self.outer: OuterSync | None = None
         super().__init__(model, optimizer, **values)
+
+    @property
+    def goes_back(self) -> bool:
+        """See `State`: to nothing."""
+        return False
 
     @property
     def rows_done(self) -> int:

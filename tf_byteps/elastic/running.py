@@ -61,7 +61,7 @@ def run(function: FunctionT) -> FunctionT:
                 )
                 _come_together_again()
             except Exception as error:
-                if not _is_loss(error):
+                if not is_loss(error):
                     raise
                 said, event = "going back to the last commit", logs.event("state_restored")
                 if not state.goes_back:
@@ -112,8 +112,12 @@ def _begin_epoch(is_first: bool) -> None:
         framework.begin_epoch(addresses, generation, all(each["is first"] for each in everyone))
 
 
-def _is_loss(error: Exception) -> bool:
-    """Whether an exchange has failed because a process is lost."""
+def is_loss(error: Exception) -> bool:
+    """Whether an exchange has failed because a process is lost.
+
+    Args:
+        error: what a training has raised.
+    """
     if isinstance(error, _engine.EngineError):
         return error.code == "UNAVAILABLE"
     if isinstance(error, ExchangeError):

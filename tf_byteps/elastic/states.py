@@ -26,11 +26,13 @@ class State:
         def __getattr__(self, name: str) -> Any: ...
         def __setattr__(self, name: str, value: Any) -> None: ...
 
-    #: Whether `restore` goes back to the last commit.
-    goes_back = True
-
     def __init__(self) -> None:
         self._reset_callbacks = []
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether `restore` goes back to the last commit."""
+        return True
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Has functions called on each worker that stays, when the workers have changed.

@@ -7,9 +7,11 @@ import tensorflow as tf
 
 from tf_byteps import _engine
 from tf_byteps.elastic import retracing
-from tf_byteps.elastic.interface import VariableFramework
+from tf_byteps.elastic.interface import Rejoining, VariableFramework
+from tf_byteps.elastic.quorum_fits import QuorumFit
 from tf_byteps.elastic.variables import VariablesState
 from tf_byteps.strategy import membership
+from tf_byteps.strategy.step import local_steps
 from tf_byteps.training import initial_values
 from tf_byteps.training.variables import tf_variable
 
@@ -33,6 +35,10 @@ class TensorFlow(VariableFramework):
 
     def forget_programs(self) -> None:
         retracing.next_epoch()
+
+    def rejoining(self, model: Any) -> Rejoining | None:
+        has_quorum = local_steps.has_quorum(local_steps.settings_of(model))
+        return QuorumFit(model) if has_quorum else None
 
     def values(self, variables: Sequence[Any]) -> list[Any]:
         return [tf_variable(each).numpy() for each in variables]

@@ -55,6 +55,7 @@ class QuorumFragment(Fragment):
         self._sent: rejoining.Sent | None = None  # to the round in flight
         self._rows_in_flight = 0
         self.rows_done = 0  # of all workers, that are in the global weights
+        self.is_new = False  # this worker's weights are none of this training yet
         self.begin_again()
         with tf.init_scope():
             self._weigh_all = tf.function(self._weigh, autograph=False)
@@ -152,7 +153,9 @@ class QuorumFragment(Fragment):
         own = [*self._global, *self._momenta]
         names = [f"{self._names[0]}/newest/{number}" for number in range(len(own))]
         taken = rejoining.take(names, own, root_rank)
-        is_behind = rounds > self.rounds_done[0]
+        # A worker that comes before the first round ends has no global weights either.
+        is_behind = rounds > self.rounds_done[0] or (self.is_new and rounds >= 0)
+        self.is_new = False
         unsent = self._unsent(is_behind)
         if is_behind:
             for momentum, value in zip(self._momenta, taken[len(self._global) :], strict=True):
@@ -213,12 +216,14 @@ class QuorumRounds(Rounds):
 
     Attributes:
         is_ending: whether a quorum waits in `finish`: this worker should make no more steps.
+        has_begun: whether this worker has made steps, or goes on from those of others.
     """
 
     _fragments: list[QuorumFragment]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.has_begun = False
         self._turns = QuorumSchedule(self._settings)
         _all_rounds.add(self)
 
@@ -234,6 +239,7 @@ class QuorumRounds(Rounds):
         if self._steps == 0:
             self.begin_meetings()
         super().begin_steps()
+        self.has_begun = True
 
     def begin_meetings(self) -> None:
         """The part of `begin_steps` that is a collective."""
@@ -304,6 +310,9 @@ class QuorumRounds(Rounds):
         Args:
             is_new: whether this worker was not there before.
         """
+        for fragment in self._fragments if is_new else ():
+            fragment.keep_global()
+            fragment.is_new = True
         of_fragments = [each.rounds_done for each in self._fragments]
         for fragment, newest in zip(
             self._fragments, rejoining.newest(of_fragments, is_new), strict=True
@@ -311,7 +320,7 @@ class QuorumRounds(Rounds):
             fragment.go_on(*newest)
         self._meetings.begin()
         self._turns.restart()
-        self._steps = 1  # there may be changes which are in no round yet
+        self._steps, self.has_begun = 1, True  # there may be changes which are in no round yet
         self.is_ending = False
 
     def abandon(self) -> None:
@@ -321,5 +330,5 @@ class QuorumRounds(Rounds):
             fragment.begin_again()
         self._meetings.give_up()
         self._turns.restart()
-        self._steps = 0
+        self._steps, self.has_begun = 0, False
         self.is_ending = False

@@ -74,7 +74,8 @@ class InitialValues:
 
     def synchronize_model(self, model: keras.Model) -> None:
         """Synchronizes all variables of a Keras model and its optimizers, and whatever else was
-        created meanwhile. Those of kind `own` only once, before any worker has trained with them.
+        created meanwhile. Those of kind `own` only once, before any worker has trained with them;
+        weights not where a quorum goes on with other workers.
         """
         if runtime.size() == 1:
             return
@@ -84,6 +85,7 @@ class InitialValues:
         variables = {id(each.value): each for each in variables if layouts.of(each) is None}
         own = variable_kinds.variables(model, variable_kinds.Kind.OWN)
         kept = _begun([*own, *local_steps.inner_state(model, optimizers)])
+        kept |= {id(each.value) for each in local_steps.kept_weights(model)}
         named = [(v.path, v.value) for key, v in variables.items() if key not in kept]
         outer = local_steps.outer_state(model)
         named += outer.named() if outer is not None else []

@@ -18,6 +18,7 @@ from tf_byteps.exchange.optimizers import with_inner
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.local_steps.changes import Changes, Staleness
 from tf_byteps.local_steps.making import rounds_of
+from tf_byteps.local_steps.quorum import QuorumRounds
 from tf_byteps.local_steps.rounds import Rounds
 from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.local_steps.state import OuterState
@@ -25,6 +26,22 @@ from tf_byteps.local_steps.state import OuterState
 _STATE = "_byteps_outer"  # of an optimizer, and part of its path in files
 _states: weakref.WeakKeyDictionary[keras.Model, OuterState] = weakref.WeakKeyDictionary()
 _of_models: weakref.WeakKeyDictionary[keras.Model, "_Training"] = weakref.WeakKeyDictionary()
+
+
+class Membership:
+    """What an elastic job has a training do whose workers come and go: nobody goes back in it."""
+
+    def look(self) -> None:
+        """Ends the training for now if the workers change, before a worker's next step.
+
+        Raises:
+            Exception: of `is_change`.
+        """
+        raise NotImplementedError
+
+    def is_change(self, error: BaseException) -> bool:
+        """Whether an error says that the workers change: the training goes on with others."""
+        raise NotImplementedError
 
 
 def settings_of(model: keras.Model) -> LocalSteps | Staleness | None:
@@ -75,18 +92,60 @@ def prepare(model: keras.Model, after_rounds: Callable[[], None]) -> None:
     """
     settings = settings_of(model)
     if settings is not None and not isinstance(model.train_function, _TrainFunction):
-        training = _of_models.get(model)
-        if training is None or not training.has(model.trainable_variables):
-            training = _of_models[model] = _Training(model, settings, outer_state(model))
-        function: Any = _TrainFunction(training, model, after_rounds)
+        function: Any = _TrainFunction(_training_of(model, settings), model, after_rounds)
         model.train_function = function
+
+
+def _training_of(model: keras.Model, settings: LocalSteps | Staleness) -> "_Training":
+    training = _of_models.get(model)
+    if training is None or not training.has(model.trainable_variables):
+        training = _of_models[model] = _Training(model, settings, outer_state(model))
+    return training
 
 
 def finish(model: keras.Model) -> None:
     """Gives all workers the global weights, if they have made local steps. A collective."""
     training = _of_models.get(model)
     if training is not None:
+        training.raise_late()
         training.rounds.finish()
+
+
+def rounds_of_quorum(model: keras.Model, membership: Membership) -> QuorumRounds:
+    """The rounds of a model's training in an elastic job, see `Membership`.
+
+    Args:
+        model: a compiled and built `keras.Model`, whose strategy has a quorum.
+        membership: asked before each step from now on.
+    """
+    settings = settings_of(model)
+    assert has_quorum(settings) and settings is not None
+    training = _training_of(model, settings)
+    training.membership, training.late = membership, None
+    assert isinstance(training.rounds, QuorumRounds)
+    return training.rounds
+
+
+def quorum_of(model: keras.Model) -> int:
+    """How many workers a round of a model needs, whose strategy has a quorum."""
+    settings = settings_of(model)
+    assert isinstance(settings, LocalSteps) and settings.quorum is not None
+    return settings.quorum
+
+
+def keep_weights(model: keras.Model) -> None:
+    """The next `fit` begins with each worker's own weights: they have come from `rejoin`."""
+    _of_models[model].keeps_weights = True
+
+
+def kept_weights(model: keras.Model) -> list[Any]:
+    """The weights that a `fit` which begins leaves to each worker. Those of one `fit` are asked for
+    once."""
+    training = _of_models.get(model)
+    if training is None or not training.keeps_weights:
+        return []
+    training.keeps_weights = False
+    return list(model.trainable_variables)
 
 
 @contextlib.contextmanager
@@ -94,9 +153,11 @@ def training(model: keras.Model) -> Iterator[None]:
     """Around a call of `fit`. If it ends by an exception, what is in flight is given up."""
     try:
         yield
-    except BaseException:
-        if model in _of_models:
-            _of_models[model].rounds.abandon()
+    except BaseException as error:
+        ended = _of_models.get(model)
+        if ended is not None and not ended.is_change(error):
+            ended.rounds.abandon()
+            ended.late, ended.keeps_weights = None, False
         raise
 
 
@@ -136,6 +197,9 @@ class _Training:
         # The weights' global values of a model that is trained in several calls go on.
         self._variables = list(model.trainable_variables)
         self.settings, self._state = settings, state
+        self.membership: Membership | None = None
+        self.late: BaseException | None = None  # of the round after the last step
+        self.keeps_weights = False
         names = [variable.path for variable in self._variables]
         values = [variable.value for variable in self._variables]
         self.rounds: Rounds | Changes
@@ -144,6 +208,31 @@ class _Training:
         else:
             compression = model.distribute_strategy.compression
             self.rounds = rounds_of(names, values, settings, compression, self._variables, state)
+
+    def is_change(self, error: BaseException) -> bool:
+        """See `Membership`."""
+        return self.membership is not None and self.membership.is_change(error)
+
+    def look(self) -> None:
+        """Before a step: the callbacks have seen the end of the one before."""
+        self.raise_late()
+        if self.membership is not None:
+            self.membership.look()
+
+    def raise_late(self) -> None:
+        """Raises the error of the round after the last step."""
+        if self.late is not None:
+            error, self.late = self.late, None
+            raise error
+
+    def end_steps(self, steps: int) -> None:
+        """Comes to the rounds that are due. These steps are done, whatever becomes of a round."""
+        try:
+            self.rounds.end_steps(steps)
+        except Exception as error:
+            if not self.is_change(error):
+                raise
+            self.late = error
 
     def has(self, variables: list[Any]) -> bool:
         """Whether these are the weights."""
@@ -180,6 +269,7 @@ class _TrainFunction:
     def __call__(self, iterator: Iterator[Any]) -> Any:
         training, model = self._training, self._model()
         assert model is not None  # it calls
+        training.look()
         is_local = training.is_local
         if is_local != self._is_local:  # it may be earlier after a checkpoint was read
             self._function = model._make_function(model.train_step)
@@ -198,7 +288,7 @@ class _TrainFunction:
         if runtime.size() == 1:  # its steps count no rows
             training.rounds.rows.assign_add(tf.constant(1, tf.int64))
         before = training.rounds.count
-        training.rounds.end_steps(model.steps_per_execution)
+        training.end_steps(model.steps_per_execution)
         if training.rounds.count != before and not has_quorum(training.settings):
             self._after_rounds()
         return logs
