@@ -1,12 +1,16 @@
 """What local steps cost and save: a small character model on workers behind slow links.
 
     python -m benchmarks.local_steps --gigabits 0.1 --seeds 3
+    python -m benchmarks.local_steps --gigabits 0.01 0.1 1
 
-Each worker and each server is an emulated host of its own. Draws loss over bytes and over time as
-build/bench/local_steps.svg, or where `--plot` says.
+Each worker and each server is an emulated host of its own. Draws loss over bytes, and over time at
+each rate, as build/bench/local_steps.svg, or where `--plot` says. At 10 Mbit/s a synchronous
+training takes five minutes. At 1 Gbit/s computing is what takes the time, so that it is of use only
+on a machine on which nothing else runs.
 """
 
 import argparse
+import math
 import statistics
 import sys
 
@@ -51,7 +55,7 @@ def measure(workers, servers, gigabits, seeds, steps, local_steps, cases=tuple(_
                     mode, compression, by_file = _CASES[case]
                     of_workers = job.workers.call(
                         "train_by",
-                        timeout=600,
+                        timeout=1800,
                         mode=mode,
                         compression=compression,
                         seed=seed,
@@ -90,26 +94,40 @@ def rows_of(curves, what):
     return rows
 
 
+def _shown(gigabits):
+    return f"{1000 * gigabits:g} Mbit/s"
+
+
 def _mean(points, index):
     return statistics.mean(point[index] for point in points)
 
 
-def draw(curves, path):
-    """Loss over bytes and over time: means of the seeds, a line for each case."""
-    figure, places = pyplot.subplots(1, 2, figsize=(10, 4.2), sharey=True)
-    for case, of_seeds in curves.items():
-        points = list(zip(*of_seeds, strict=True))
-        losses = [_mean(each, 3) for each in points]
-        style = "--" if "by file" in case else "-"
-        for axes, index, scale in ((places[0], 2, 1e6), (places[1], 1, 1)):
+def draw(curves_by_rate, path):
+    """Loss over bytes and over time: means of the seeds, a line for each case.
+
+    Args:
+        curves_by_rate: of each rate in Gbit/s what `measure` returned. Bytes are of the first.
+        path: of the picture.
+    """
+    rows = math.ceil((1 + len(curves_by_rate)) / 2)
+    figure, places = pyplot.subplots(rows, 2, figsize=(10, 4.2 * rows), sharey=True, squeeze=False)
+    places = list(places.flat)
+    panels = [(next(iter(curves_by_rate.values())), 2, 1e6, "MB pushed per worker")]
+    for gigabits, curves in curves_by_rate.items():
+        panels.append((curves, 1, 1, f"seconds, {_shown(gigabits)}"))
+    for axes, (curves, index, scale, label) in zip(places, panels, strict=False):
+        for case, of_seeds in curves.items():
+            points = list(zip(*of_seeds, strict=True))
             at = [_mean(each, index) / scale for each in points]
-            axes.plot(at, losses, style, marker=".", label=case)
-    places[0].set_xlabel("MB pushed per worker")
-    places[1].set_xlabel("seconds")
-    places[0].set_ylabel("validation loss, nats")
-    for axes in places:
+            style = "--" if "by file" in case else "-"
+            axes.plot(at, [_mean(each, 3) for each in points], style, marker=".", label=case)
+        axes.set_xlabel(label)
         axes.set_xscale("log")
         axes.grid(alpha=0.3, which="both")
+    for axes in places[len(panels) :]:
+        axes.remove()
+    for axes in places[: len(panels) : 2]:
+        axes.set_ylabel("validation loss, nats")
     places[1].legend(fontsize=8)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +139,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.local_steps", description=__doc__)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--servers", type=int, default=2)
-    parser.add_argument("--gigabits", type=float, default=0.1)
+    parser.add_argument("--gigabits", type=float, nargs="+", default=[0.1])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=832)
     parser.add_argument("--local-steps", type=int, default=64)
@@ -131,22 +149,18 @@ def main(arguments=None):
     if given.steps % given.local_steps:
         parser.error(f"--steps {given.steps} is no multiple of --local-steps {given.local_steps}")
     cases = list(dict.fromkeys([_SYNCHRONOUS, *given.only]))
-    try:
-        curves = measure(
-            given.workers,
-            given.servers,
-            given.gigabits,
-            given.seeds,
-            given.steps,
-            given.local_steps,
-            cases,
-        )
-    except BenchmarkError as error:
-        raise SystemExit(f"error: {error}") from None
-    draw(curves, ROOT / given.plot)
+    curves, rows = {}, []
+    for gigabits in given.gigabits:
+        of_all = (given.workers, given.servers, gigabits)
+        try:
+            found = measure(*of_all, given.seeds, given.steps, given.local_steps, cases)
+        except BenchmarkError as error:
+            raise SystemExit(f"error: {error}") from None
+        curves[gigabits] = found
+        what = f"{given.workers} workers, {_shown(gigabits)}, H = {given.local_steps}"
+        rows += rows_of(found, what)
+        draw(curves, ROOT / given.plot)
     print(f"written to {given.plot}")
-    what = f"{given.workers} workers, {given.gigabits:g} Gbit/s, H = {given.local_steps}"
-    rows = rows_of(curves, what)
     return 0 if report.publish("local_steps", "Local steps", rows, curves) else 1
 
 

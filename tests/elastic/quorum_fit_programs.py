@@ -24,12 +24,14 @@ from tf_byteps.strategy.step import local_steps
 
 BATCHES, ROWS = 20, 12  # of an epoch; of a batch
 DIES_IN_EPOCH, DIES_AFTER = 1, 7
-_PAUSE = 0.03
+_PAUSE, _SLOW = 0.03, 0.3
 _SETTINGS = {
     "average": {"local_steps": 4, "quorum": 2},
     "diloco": {"local_steps": 6, "quorum": 2, "outer": "diloco", "fragments": 2, "delay": 2},
     "warmup": {"local_steps": 4, "quorum": 2, "warmup_steps": 40},
     "saves": {"local_steps": 4, "quorum": 2},
+    # When another worker is to be let in, worker 1 waits for worker 0 in a round.
+    "slow": {"local_steps": 4, "quorum": 2},
 }
 
 
@@ -43,9 +45,9 @@ def batches(epoch):
 class Watch(keras.callbacks.Callback):
     """Notes what callbacks see; kills worker 2."""
 
-    def __init__(self, state, folder, member):
+    def __init__(self, state, folder, member, pause):
         super().__init__()
-        self.state, self.folder, self.member = state, folder, member
+        self.state, self.folder, self.member, self.pause = state, folder, member, pause
         self.epochs, self.losses, self.begins = [], [], []
         self.steps = 0
 
@@ -57,7 +59,7 @@ class Watch(keras.callbacks.Callback):
         if self.member == 2 and epoch_and_batch(self.state) >= (DIES_IN_EPOCH, DIES_AFTER):
             self.write()
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(_PAUSE)
+        time.sleep(self.pause)
 
     def on_epoch_end(self, epoch, logs=None):
         self.epochs.append(epoch)
@@ -97,7 +99,7 @@ def main(folder, how):
         model = keras.Sequential([keras.Input([6]), *layers, keras.layers.Dense(1)])
         model.compile(keras.optimizers.Adam(0.01), "mse")
     state = bps.elastic.KerasState(model, epoch=0, batch=0, last=None)
-    watch = Watch(state, folder, member)
+    watch = Watch(state, folder, member, _SLOW if (how, member) == ("slow", 0) else _PAUSE)
 
     @bps.elastic.run
     def train(state):

@@ -15,6 +15,14 @@ class Framework:
         """
         raise NotImplementedError
 
+    def is_refusal(self, error: Exception) -> bool:
+        """Whether an error of the framework says that an exchange cannot be as things are.
+
+        Args:
+            error: what a training has raised.
+        """
+        return False
+
     def lost(self, sentence: str) -> Exception:
         """An error that says that a process is lost.
 

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -12,6 +13,10 @@ from tf_byteps.errors import ExchangeError
 from tf_byteps.exchange.object_gather import gather_objects
 
 _logger = logging.getLogger("tf_byteps")
+
+# In seconds. The scheduler tells all workers of a change at once, but not all hear it at once.
+_UNTIL_HEARD = 5.0
+_BETWEEN_LOOKS = 0.02
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -56,23 +61,30 @@ def run(function: FunctionT) -> FunctionT:
                 runtime.note_exit(end.code)
                 raise
             except HostsUpdatedInterrupt as change:
-                _logger.warning(
-                    "the workers change: %s", change, extra=logs.event("workers_change")
-                )
-                _come_together_again()
+                _note_change(str(change))
             except Exception as error:
-                if not is_loss(error):
+                if is_loss(error):
+                    _note_loss(error, state.goes_back)
+                    state.restore()
+                elif reason := "" if state.goes_back else departure(error):
+                    _note_change(reason)
+                else:
                     raise
-                said, event = "going back to the last commit", logs.event("state_restored")
-                if not state.goes_back:
-                    said = "going on without the worker that is lost"
-                    event = logs.event("worker_lost")
-                _logger.warning("%s: %s", said, _sentence(error), extra=event)
-                state.restore()
-                _come_together_again()
+            _come_together_again()
             state.on_reset()
 
     return cast(FunctionT, wrapper)
+
+
+def _note_change(reason: str) -> None:
+    _logger.warning("the workers change: %s", reason, extra=logs.event("workers_change"))
+
+
+def _note_loss(error: Exception, goes_back: bool) -> None:
+    said, event = "going back to the last commit", logs.event("state_restored")
+    if not goes_back:
+        said, event = "going on without the worker that is lost", logs.event("worker_lost")
+    _logger.warning("%s: %s", said, _sentence(error), extra=event)
 
 
 def _come_together_again() -> None:
@@ -123,6 +135,33 @@ def is_loss(error: Exception) -> bool:
     if isinstance(error, ExchangeError):
         return error.code == "UNAVAILABLE" or bool(_engine.worker_failure())
     return any(framework.is_loss(error) for framework in frameworks.in_use())
+
+
+def departure(error: Exception) -> str:
+    """Why an exchange has failed because another worker has left it to meet with those that come.
+
+    Where nobody goes back, each worker leaves after its own step, and others may wait for it in an
+    exchange. May take some seconds.
+
+    Args:
+        error: what a training has raised, and is no loss.
+
+    Returns:
+        How the workers change, or is lost; "" if the error is about something else.
+    """
+    if not runtime.is_initialized() or not runtime.config().elastic:
+        return ""
+    code = getattr(error, "code", None)  # of EngineError and ExchangeError
+    if code != "FAILED_PRECONDITION" and not any(
+        framework.is_refusal(error) for framework in frameworks.in_use()
+    ):
+        return ""
+    deadline = time.monotonic() + _UNTIL_HEARD
+    while not (reason := runtime.coming_change() or _engine.worker_failure()):
+        if time.monotonic() > deadline:
+            return ""
+        time.sleep(_BETWEEN_LOOKS)
+    return reason
 
 
 def _sentence(error: Exception) -> str:

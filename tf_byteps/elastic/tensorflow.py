@@ -24,6 +24,9 @@ class TensorFlow(VariableFramework):
             return False
         return isinstance(error, tf.errors.UnavailableError) or bool(_engine.worker_failure())
 
+    def is_refusal(self, error: Exception) -> bool:
+        return isinstance(error, tf.errors.FailedPreconditionError)
+
     def lost(self, sentence: str) -> Exception:
         return tf.errors.UnavailableError(None, None, sentence)
 

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
+from tf_byteps.errors import is_on_all_workers, on_all_workers
 
 # What the engine says of an exchange (cc/worker), among what TensorFlow adds around it.
 _SENTENCE = re.compile(r'tensor "[^"\n]*"[^\n]*?(?:, round \d+:|: round \d+)[^\n]*?(?= \[Op:|\n|$)')
@@ -53,5 +54,7 @@ def shortened_errors() -> Iterator[Any]:
         sentence = found.group() if found else _engine.worker_failure()
         kind = type(error) if found else tf.errors.UnavailableError
         raised = kind(error.node_def, error.op, sentence)
+        if is_on_all_workers(error):
+            on_all_workers(raised)
         raised.byteps_lost = runtime.lost_process()  # pyright: ignore[reportAttributeAccessIssue]
         raise raised from None

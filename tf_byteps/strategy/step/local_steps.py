@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.errors import on_all_workers
 from tf_byteps.exchange.optimizers import with_inner
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.local_steps.changes import Changes, Staleness
@@ -155,7 +156,10 @@ def training(model: keras.Model) -> Iterator[None]:
         yield
     except BaseException as error:
         ended = _of_models.get(model)
-        if ended is not None and not ended.is_change(error):
+        if ended is not None and ended.is_change(error):
+            assert isinstance(error, Exception)
+            on_all_workers(error)
+        elif ended is not None:
             ended.rounds.abandon()
             ended.late, ended.keeps_weights = None, False
         raise
