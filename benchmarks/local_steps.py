@@ -17,7 +17,7 @@ import sys
 import matplotlib
 
 matplotlib.use("svg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot, ticker  # noqa: E402
 
 from benchmarks import report  # noqa: E402
 from benchmarks.cluster import EmulatedCluster  # noqa: E402
@@ -123,6 +123,9 @@ def draw(curves_by_rate, path):
             axes.plot(at, [_mean(each, 3) for each in points], style, marker=".", label=case)
         axes.set_xlabel(label)
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
         axes.grid(alpha=0.3, which="both")
     for axes in places[len(panels) :]:
         axes.remove()
