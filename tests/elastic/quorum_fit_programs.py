@@ -49,7 +49,12 @@ class Watch(keras.callbacks.Callback):
         super().__init__()
         self.state, self.folder, self.member, self.pause = state, folder, member, pause
         self.epochs, self.losses, self.begins = [], [], []
-        self.steps = 0
+        self.steps, self.traced = 0, []
+
+    def loss(self, expected, computed):
+        """Notes with how many workers, and in which epoch, the step is traced."""
+        self.traced.append([bps.size(), self.state.epoch])
+        return keras.losses.mean_squared_error(expected, computed)
 
     def on_epoch_begin(self, epoch, logs=None):
         self.begins.append([epoch, self.state.batch, bps.size()])
@@ -81,6 +86,7 @@ class Watch(keras.callbacks.Callback):
             "epochs": self.epochs,
             "begins": self.begins,
             "losses": self.losses,
+            "traced": self.traced,
             "weights": [each.tolist() for each in weights],
         }
         (self.folder / f"record-{self.member}.json").write_text(json.dumps(found))
@@ -90,6 +96,21 @@ def epoch_and_batch(state):
     return state.epoch, state.batch
 
 
+def exchange_in_steps():
+    """Whether local steps are known to exchange: of a model without such a layer, and with one."""
+    strategy = bps.BytePSStrategy(local_steps=4, quorum=1)
+    x = np.random.default_rng(0).normal(size=(48, 6)).astype("float32")
+    found = []
+    for synchronized in (False, True):
+        with strategy.scope():
+            layer = keras.layers.BatchNormalization(synchronized=synchronized)
+            model = keras.Sequential([keras.Input([6]), layer, keras.layers.Dense(1)])
+            model.compile("adam", "mse")
+        model.fit(x, x[:, :1], batch_size=12, verbose=0)
+        found.append(local_steps._of_models[model]._exchanges)
+    return found
+
+
 def main(folder, how):
     folder, member = pathlib.Path(folder), int(os.environ["BYTEPS_MEMBER"])
     keras.utils.set_random_seed(1)
@@ -97,7 +118,7 @@ def main(folder, how):
     with strategy.scope():
         layers = [keras.layers.Dense(8, activation="tanh"), keras.layers.BatchNormalization()]
         model = keras.Sequential([keras.Input([6]), *layers, keras.layers.Dense(1)])
-        model.compile(keras.optimizers.Adam(0.01), "mse")
+        model.compile(keras.optimizers.Adam(0.01), lambda *given: watch.loss(*given))
     state = bps.elastic.KerasState(model, epoch=0, batch=0, last=None)
     watch = Watch(state, folder, member, _SLOW if (how, member) == ("slow", 0) else _PAUSE)
 

@@ -13,6 +13,7 @@ from tf_byteps.elastic import retracing, variables
 from tf_byteps.errors import ConfigError
 from tf_byteps.exchange import backup
 from tf_byteps.strategy.input import sharding
+from tf_byteps.training import traces
 
 
 @pytest.fixture
@@ -24,18 +25,39 @@ def alone():
 
 def test_functions_are_traced_again():
     """A new epoch has other workers (protocol rule 16)."""
-    traces = []
+    traced = []
 
     @tf.function
     def function(x):
-        traces.append(1)
+        traced.append(1)
         return x + 1
 
     for epoch in range(3):
         function(tf.constant(1))
         function(tf.constant(2))
-        assert len(traces) == epoch + 1
+        assert len(traced) == epoch + 1
         retracing.next_epoch()
+
+
+@pytest.mark.parametrize(
+    "what, again",
+    [(traces.Dependence.EPOCH, 3), (traces.Dependence.PLACE, 1), (traces.Dependence.NOTHING, 1)],
+)
+def test_functions_that_exchange_nothing_keep_their_traces(what, again, alone):
+    traced = []
+
+    @tf.function
+    def function(x):
+        traced.append(1)
+        return x + 1
+
+    retracing.keep_traces()
+    for _ in range(3):
+        with traces.depending_on(what):
+            function(tf.constant(1))
+        retracing.next_epoch()
+    assert len(traced) == again
+    assert traces.dependence() is traces.Dependence.EPOCH
 
 
 def test_a_keras_state_goes_back(alone):

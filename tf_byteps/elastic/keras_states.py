@@ -129,5 +129,7 @@ class KerasState(VariablesState):
         """See `State.on_reset`. What was traced for other workers is forgotten."""
         statistics.forget(self.model)
         for name in _TRACED:
-            setattr(self.model, name, None)
+            # A step that exchanges nothing may be used again: see `retracing.keep_traces`.
+            if self.goes_back or name != "train_function":
+                setattr(self.model, name, None)
         super().on_reset()

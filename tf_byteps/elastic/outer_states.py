@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
+from tf_byteps.elastic import retracing
 from tf_byteps.elastic.keras_states import KerasState
 from tf_byteps.elastic.states import HostsUpdatedInterrupt, State
 from tf_byteps.exchange.object_gather import gather_objects
@@ -62,6 +63,7 @@ class OuterSyncState(KerasState):
         **values: Any,
     ) -> None:
         self._make_outer = make_outer
+        retracing.keep_traces()
         self.outer: OuterSync | None = None
         super().__init__(model, optimizer, **values)
 

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
+from tf_byteps.elastic import retracing
 from tf_byteps.elastic.interface import Rejoining
 from tf_byteps.elastic.running import departure, is_loss
 from tf_byteps.elastic.states import HostsUpdatedInterrupt
@@ -44,6 +45,7 @@ class QuorumFit(Rejoining, local_steps.Membership):
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
+        retracing.keep_traces()
 
     def look(self) -> None:
         if failure := _engine.worker_failure():

@@ -1,5 +1,8 @@
 """Functions that were traced for other workers are traced again (protocol rule 16)."""
 
+from collections.abc import Hashable
+
+from tf_byteps import runtime
 from tf_byteps.training import traces
 
 _epochs = 0
@@ -15,5 +18,22 @@ def next_epoch() -> None:
     traces.depend_on(_epoch)
 
 
-def _epoch() -> int:
-    return _epochs
+def keep_traces() -> None:
+    """From now on what `traces.depending_on` says of a function decides when it is traced again."""
+    traces.depend_on(_epoch)
+
+
+def _epoch() -> Hashable:
+    dependence = traces.dependence()
+    if dependence is traces.Dependence.EPOCH:
+        return _epochs or None
+    if dependence is traces.Dependence.NOTHING or not runtime.is_initialized():
+        return None
+    return (
+        runtime.size(),
+        runtime.rank(),
+        runtime.local_size(),
+        runtime.local_rank(),
+        runtime.cross_size(),
+        runtime.cross_rank(),
+    )

@@ -33,6 +33,9 @@ from tf_byteps.exchange.compressor import codec_of
 from tf_byteps.local_steps import rejoining
 from tf_byteps.local_steps.meetings import Attendance, Meetings, QuorumSchedule
 from tf_byteps.local_steps.rounds import Fragment, Rounds
+from tf_byteps.training import traces
+
+_NOTHING = traces.Dependence.NOTHING
 
 
 class QuorumFragment(Fragment):
@@ -83,7 +86,8 @@ class QuorumFragment(Fragment):
         self.has_contributed = is_in = attendance.has(runtime.rank())
         total = max(attendance.rows, 1)
         counts = (tf.constant(rows, tf.float64), tf.constant(total, tf.float64))
-        self._moved, shares, carried = self._weigh_all(self._global, *counts, self._carried)
+        with traces.depending_on(_NOTHING):
+            self._moved, shares, carried = self._weigh_all(self._global, *counts, self._carried)
         self._rows_in_flight = attendance.rows
         self._sent = None
         if is_in:
@@ -124,7 +128,8 @@ class QuorumFragment(Fragment):
     def end(self, own_share: float) -> tuple[tf.Tensor, tf.Tensor] | None:
         """Takes the result of the round; `None` if there was nothing to exchange."""
         if not self._has_round:
-            self._keep_all(self._global, tf.constant(own_share, tf.float64))
+            with traces.depending_on(_NOTHING):
+                self._keep_all(self._global, tf.constant(own_share, tf.float64))
             self._moved = []
             return None
         self._sums = [
@@ -135,7 +140,8 @@ class QuorumFragment(Fragment):
         ]
         self._handles, self._contexts, self._has_round = [], [], False
         self.rows_done += self._rows_in_flight
-        return super().end(own_share)
+        with traces.depending_on(_NOTHING):
+            return super().end(own_share)
 
     @property
     def rounds_done(self) -> tuple[int, int]:

@@ -26,6 +26,7 @@ _PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _lock = threading.Lock()
 _library = None
 _tokens = {}
+_uses = 0
 
 
 def kernels() -> Any:
@@ -85,11 +86,18 @@ def token(name: str) -> tf.Tensor:
     Returns:
         A scalar resource tensor, the same one for every use of `name` in this process.
     """
+    global _uses
     with _lock:
+        _uses += 1
         if name not in _tokens:
             _tokens[name] = _Token(name)
         with tf.init_scope():
             return _tokens[name].resource_handle
+
+
+def uses() -> int:
+    """How often `token` was called: more often when a function was traced that exchanges."""
+    return _uses
 
 
 def _function_children(

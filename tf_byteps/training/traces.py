@@ -1,7 +1,9 @@
 """By what TensorFlow tells the traces of a `tf.function` apart: besides arguments also by ours."""
 
+import contextlib
+import enum
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 
 from tensorflow.core.function.polymorphism.function_cache import FunctionContext
 
@@ -10,6 +12,7 @@ from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()
 _keys: list[Callable[[], Hashable]] = []
+_local = threading.local()
 
 
 def depend_on(key: Callable[[], Hashable]) -> None:
@@ -23,6 +26,34 @@ def depend_on(key: Callable[[], Hashable]) -> None:
             wrap(function_context, "make_function_context", _with_keys)
         if key not in _keys:
             _keys.append(key)
+
+
+class Dependence(enum.Enum):
+    """What of the other workers a trace depends on."""
+
+    EPOCH = "all: they are traced again for others"
+    PLACE = "how many they are, and this worker's place among them"
+    NOTHING = "nothing"
+
+
+@contextlib.contextmanager
+def depending_on(what: Dependence) -> Iterator[None]:
+    """Meanwhile this thread calls functions whose traces depend on less than all.
+
+    Args:
+        what: of the other workers they depend on.
+    """
+    before = dependence()
+    _local.dependence = what
+    try:
+        yield
+    finally:
+        _local.dependence = before
+
+
+def dependence() -> Dependence:
+    """What functions depend on that this thread calls now."""
+    return getattr(_local, "dependence", Dependence.EPOCH)
 
 
 def _with_keys(

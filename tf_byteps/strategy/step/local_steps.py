@@ -23,6 +23,8 @@ from tf_byteps.local_steps.quorum import QuorumRounds
 from tf_byteps.local_steps.rounds import Rounds
 from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.local_steps.state import OuterState
+from tf_byteps.ops import library
+from tf_byteps.training import traces
 
 _STATE = "_byteps_outer"  # of an optimizer, and part of its path in files
 _states: weakref.WeakKeyDictionary[keras.Model, OuterState] = weakref.WeakKeyDictionary()
@@ -204,6 +206,7 @@ class _Training:
         self.membership: Membership | None = None
         self.late: BaseException | None = None  # of the round after the last step
         self.keeps_weights = False
+        self._exchanges = False
         names = [variable.path for variable in self._variables]
         values = [variable.value for variable in self._variables]
         self.rounds: Rounds | Changes
@@ -216,6 +219,16 @@ class _Training:
     def is_change(self, error: BaseException) -> bool:
         """See `Membership`."""
         return self.membership is not None and self.membership.is_change(error)
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Around a local step: an elastic job does not trace it again for each change of workers,
+        unless a layer exchanges in it."""
+        what = traces.Dependence.EPOCH if self._exchanges else traces.Dependence.PLACE
+        before = library.uses()
+        with traces.depending_on(what):
+            yield
+        self._exchanges = self._exchanges or library.uses() != before
 
     def look(self) -> None:
         """Before a step: the callbacks have seen the end of the one before."""
@@ -288,7 +301,8 @@ class _TrainFunction:
                 next(iterator)
             return self._logs
         training.rounds.begin_steps()
-        self._logs = logs = self._function(iterator)
+        with training.tracing():
+            self._logs = logs = self._function(iterator)
         if runtime.size() == 1:  # its steps count no rows
             training.rounds.rows.assign_add(tf.constant(1, tf.int64))
         before = training.rounds.count
