@@ -311,6 +311,23 @@ def equals_all():
     return found
 
 
+def own_data(batches):
+    """`fit` on data of which each worker has its own number of batches; a dataset that waits."""
+    model = _model({"quorum": 2})
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    data = tf.data.Dataset.from_tensor_slices(_rows(6 * max(batches))).batch(6)
+    data = data.take(batches[tf_byteps.rank()]).with_options(options)
+    slow = _Slow()
+    model.fit(data, epochs=2, verbose=0, callbacks=[slow], validation_data=data)
+    steps, said = int(model.optimizer.iterations), "nothing"
+    try:
+        model.fit(model.distribute_strategy.experimental_distribute_dataset(data), verbose=0)
+    except ValueError as error:
+        said = str(error)
+    return steps, model.get_weights()[0].tobytes(), said
+
+
 def refusals():
     """What is said of bad input."""
     tf_byteps.init()

@@ -30,6 +30,8 @@ SLOW = {
 }
 UNEQUAL = [_scenario("unequal", fragments=fragments) for fragments in (1, 2)]
 
+OWN_DATA = [_scenario("own_data", batches=batches) for batches in ((12, 30, 20), (12, 30, 0))]
+
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory):
@@ -42,6 +44,7 @@ def group(tmp_path_factory):
         _scenario("goes_on", folder=folder, steps=4, first=4),
     ]
     scenarios = [late, empty, *SLOW.values(), *UNEQUAL, sees, *goes_on, "equals_all", "refusals"]
+    scenarios += OWN_DATA
     results = workers.run(PROGRAM, scenarios, WORKERS)
     return results, {"late": late, "empty": empty, "sees": sees, "goes on": goes_on}
 
@@ -142,6 +145,16 @@ def test_fit_ends_when_a_quorum_has_ended(fits, case):
     assert not [each for each in warned if "train different models" in each]
     assert losses[-1] < losses[0]
     assert found[2][2] < made
+
+
+@pytest.mark.parametrize("scenario", OWN_DATA)
+def test_data_of_different_lengths(group, scenario):
+    """No worker waits for others in its steps; one without data has the others' weights."""
+    results, _ = group
+    steps, weights, said = zip(*results[scenario], strict=True)
+    assert steps[0] == 2 * 12 and steps[1] <= 2 * 30
+    assert len(set(weights)) == 1
+    assert all("give fit the tf.data.Dataset itself" in each for each in said)
 
 
 def test_a_quorum_of_all_is_no_quorum(group):

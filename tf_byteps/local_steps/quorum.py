@@ -218,7 +218,7 @@ _all_rounds: weakref.WeakSet["QuorumRounds"] = weakref.WeakSet()
 class QuorumRounds(Rounds):
     """`Rounds` to which workers come each at its own pace. Not thread-safe.
 
-    All workers call `finish` equally often, with at least one step before each.
+    All workers call `finish` equally often, with at least one step or `take_part` before each.
 
     Attributes:
         is_ending: whether a quorum waits in `finish`: this worker should make no more steps.
@@ -229,7 +229,7 @@ class QuorumRounds(Rounds):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.has_begun = False
+        self.has_begun = self._is_open = False  # the latter: since the last `finish`
         self._turns = QuorumSchedule(self._settings)
         _all_rounds.add(self)
 
@@ -245,7 +245,13 @@ class QuorumRounds(Rounds):
         if self._steps == 0:
             self.begin_meetings()
         super().begin_steps()
-        self.has_begun = True
+        self.has_begun = self._is_open = True
+
+    def take_part(self) -> None:
+        """To be called before `finish` if others may have made steps. A collective if none was."""
+        if not self._is_open:
+            self.begin_steps()
+        self._steps = max(self._steps, 1)
 
     def begin_meetings(self) -> None:
         """The part of `begin_steps` that is a collective."""
@@ -290,6 +296,7 @@ class QuorumRounds(Rounds):
 
         There are rounds until all that the workers have done has been in one.
         """
+        self._is_open = False
         if self._steps == 0:
             return
         for fragment in self._turns.in_flight():
@@ -326,7 +333,8 @@ class QuorumRounds(Rounds):
             fragment.go_on(*newest)
         self._meetings.begin()
         self._turns.restart()
-        self._steps, self.has_begun = 1, True  # there may be changes which are in no round yet
+        self._steps = 1  # there may be changes which are in no round yet
+        self.has_begun = self._is_open = True
         self.is_ending = False
 
     def abandon(self) -> None:
@@ -336,5 +344,6 @@ class QuorumRounds(Rounds):
             fragment.begin_again()
         self._meetings.give_up()
         self._turns.restart()
-        self._steps, self.has_begun = 0, False
+        self._steps = 0
+        self.has_begun = self._is_open = False
         self.is_ending = False

@@ -1,5 +1,8 @@
 """Datasets that may have another length on each worker, and what follows their end."""
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +13,32 @@ _UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
 _KEEP_LENGTH = ("_MapDataset", "_ParallelMapDataset")  # of the stages that have functions
 # Operations with a state that has no influence on how long a dataset is.
 _HARMLESS = ("Assert", "PrintV2", "Print", "LookupTable", "HashTable", "MutableHashTable")
+
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def ending_alone(whether: bool) -> Iterator[None]:
+    """Meanwhile, on this thread, a worker whose data have ended does or does not wait for others.
+
+    Where each worker makes its own number of steps, one that asks the others before each step would
+    wait for those that wait for it in a round.
+
+    Args:
+        whether: it does not.
+    """
+    before = ends_alone()
+    _local.ends_alone = whether
+    try:
+        yield
+    finally:
+        _local.ends_alone = before
+
+
+def ends_alone() -> bool:
+    """See `ending_alone`."""
+    return getattr(_local, "ends_alone", False)
 
 
 def may_differ(dataset: tf.data.Dataset) -> Any:

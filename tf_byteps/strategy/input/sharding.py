@@ -61,6 +61,7 @@ class BytePSDataset(tf.distribute.DistributedDataset):
         known_shapes: a `building.KnownShapes`. Default: what the elements' specification says.
         fetches: whether elements may be brought to a GPU, and so be asked for ahead.
         is_cut: whether elements were cut out of others, and so lie where a GPU can read them.
+        asks: whether the workers ask each other before each element if one of them has more.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class BytePSDataset(tf.distribute.DistributedDataset):
         known_shapes: building.KnownShapes | None = None,
         fetches: bool = True,
         is_cut: bool = False,
+        asks: bool = False,
     ) -> None:
         self._dataset = dataset
+        self.asks = asks
         self._fetches = fetches
         self._is_cut = is_cut
         # The same on all workers: they must not differ in whether they read a batch.
@@ -92,7 +95,7 @@ class BytePSDataset(tf.distribute.DistributedDataset):
 
     def on_host(self) -> Any:
         """The same, with its elements in the host's memory."""
-        return BytePSDataset(self._dataset, self.known_shapes, fetches=False, is_cut=self._is_cut)
+        return BytePSDataset(self._dataset, self.known_shapes, False, self._is_cut, self.asks)
 
     @property
     def element_spec(self) -> Any:
@@ -133,7 +136,8 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy) -> An
 
     Returns:
         A `BytePSDataset`. If random numbers or Python decide how long it is, all workers go on
-        until the last of them has reached its end, with empty pieces where there is nothing left.
+        until the last of them has reached its end, with empty pieces where there is nothing left;
+        but see `lengths.ending_alone`.
 
     Raises:
         ValueError: its elements have no batch axis, or the workers' datasets differ in length,
@@ -163,12 +167,13 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy) -> An
         return BytePSDataset(dataset)
     if cached:
         dataset = caches.with_own_files(dataset, f"dataset@{names.call_site()}")
-    if may_differ:
+    asks = may_differ and not lengths.ends_alone()
+    if asks:
         name = f"dataset@{names.call_site()}/more"
         share = together.pieces_of_same(dataset, runtime.rank(), size, name, ADVICE)
     else:
         share = pieces.split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
-    return BytePSDataset(share, fetches=not may_differ, is_cut=True)
+    return BytePSDataset(share, fetches=not asks, is_cut=True, asks=asks)
 
 
 def distribute_own(dataset: tf.data.Dataset) -> Any:
@@ -201,9 +206,29 @@ def distribute_own(dataset: tf.data.Dataset) -> Any:
     if contents[0] is not None and all(each == contents[0] for each in contents):
         _warn_of_same_data()
     ends_alike = len(set(everyones)) == 1 and everyones[0] != _UNKNOWN
-    if not ends_alike:
+    asks = not ends_alike and not lengths.ends_alone()
+    if asks:
         dataset = together.until_all_end(dataset, f"{name}/more")
-    return BytePSDataset(dataset, min(known), fetches=ends_alike)
+    return BytePSDataset(dataset, min(known), fetches=not asks, asks=asks)
+
+
+def check_may_end(dataset: BytePSDataset) -> None:
+    """Refuses a dataset that waits for all workers where each makes its own number of steps.
+
+    Args:
+        dataset: what a training reads.
+
+    Raises:
+        ValueError: on all workers.
+    """
+    if dataset.asks and lengths.ends_alone():
+        raise on_all_workers(
+            ValueError(
+                "with a quorum each worker makes its own number of steps, and this dataset, which "
+                "was distributed before, waits for all workers in each step as their lengths may "
+                "differ: give fit the tf.data.Dataset itself"
+            )
+        )
 
 
 def _own_content(dataset: tf.data.Dataset) -> Any:

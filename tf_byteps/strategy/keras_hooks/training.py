@@ -16,7 +16,7 @@ from tf_byteps.private.keras import Trainer
 from tf_byteps.private.keras_tensorflow import keras_trainer
 from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
-from tf_byteps.strategy.input import building, position
+from tf_byteps.strategy.input import building, lengths, position, sharding
 from tf_byteps.strategy.keras_hooks import input as inputs
 from tf_byteps.strategy.step import (
     cross_step,
@@ -112,6 +112,7 @@ def _fit_together(
                 given, self, call.arguments.get("epochs", 1), draws_on_host
             )
             with (
+                lengths.ending_alone(local_steps.may_end_alone(self)),
                 failures.shortened_errors(),
                 cross_step.training(self, callbacks.flat(given)),
                 local_steps.training(self),
@@ -124,14 +125,15 @@ def _fit_together(
 
 @contextlib.contextmanager
 def _outside_fit(model: keras.Model, method: str) -> Iterator[None]:
-    """Around an evaluation or a prediction: errors are shortened where workers meet, too."""
+    """Around an evaluation or a prediction: errors are shortened where workers meet, too. All make
+    the same steps."""
     is_inside = getattr(_local, "fits", None) is not None or getattr(_local, "evaluates", False)
     is_alone = is_inside or not is_ours(model.distribute_strategy)
     together = contextlib.nullcontext() if is_alone else outside.of_fit(model, method)
     with failures.shortened_errors():
         if local_steps.has_quorum(local_steps.settings_of(model)):
             local_steps.finish(model)  # before workers meet, some of which make steps still
-        with together, failures.shortened_errors():
+        with together, failures.shortened_errors(), lengths.ending_alone(False):
             yield
 
 
@@ -182,6 +184,7 @@ def _build(
     spec = None
     if iterator is not None:
         dataset = iterator._distributed_dataset
+        sharding.check_may_end(dataset)
         if not building.must_read(self, dataset.known_shapes):
             spec = building.batch_spec(dataset.element_spec)
             iterator, data_batch = None, building.symbolic_batch(dataset.element_spec)
@@ -215,8 +218,9 @@ def _metrics_result(original: Callable[..., Any], self: keras.Model, logs: Logs)
     cross_step.flush()
     if not is_ours(self.distribute_strategy):
         return original(self, logs)
-    local_steps.finish(self)
-    if not getattr(_local, "evaluates", False):
+    evaluates = getattr(_local, "evaluates", False)
+    local_steps.finish(self, ends_epoch=not evaluates)
+    if not evaluates:
         statistics.end_epoch(self)
         if position.end_epoch(self) and not logs:
             logs = self.get_metrics_result()

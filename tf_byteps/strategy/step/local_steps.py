@@ -106,12 +106,25 @@ def _training_of(model: keras.Model, settings: LocalSteps | Staleness) -> "_Trai
     return training
 
 
-def finish(model: keras.Model) -> None:
-    """Gives all workers the global weights, if they have made local steps. A collective."""
+def finish(model: keras.Model, ends_epoch: bool = False) -> None:
+    """Gives all workers the global weights, if they have made local steps. A collective.
+
+    Args:
+        model: a `keras.Model`.
+        ends_epoch: whether others may have made steps if this worker has not.
+    """
     training = _of_models.get(model)
     if training is not None:
         training.raise_late()
+        if ends_epoch and isinstance(training.rounds, QuorumRounds) and training.is_local:
+            training.rounds.take_part()
         training.rounds.finish()
+
+
+def may_end_alone(model: keras.Model) -> bool:
+    """Whether a worker whose data end need not wait for the others. It does in a warm-up."""
+    settings = settings_of(model)
+    return has_quorum(settings) and settings is not None and settings.warmup_steps == 0
 
 
 def rounds_of_quorum(model: keras.Model, membership: Membership) -> QuorumRounds:
