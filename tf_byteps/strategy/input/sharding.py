@@ -212,21 +212,21 @@ def distribute_own(dataset: tf.data.Dataset) -> Any:
     return BytePSDataset(dataset, min(known), fetches=not asks, asks=asks)
 
 
-def check_may_end(dataset: BytePSDataset) -> None:
+def check_ends_alone(dataset: BytePSDataset) -> None:
     """Refuses a dataset that waits for all workers where each makes its own number of steps.
 
     Args:
-        dataset: what a training reads.
+        dataset: what a training with a quorum reads.
 
     Raises:
         ValueError: on all workers.
     """
-    if dataset.asks and lengths.ends_alone():
+    if dataset.asks:
         raise on_all_workers(
             ValueError(
-                "with a quorum each worker makes its own number of steps, and this dataset, which "
-                "was distributed before, waits for all workers in each step as their lengths may "
-                "differ: give fit the tf.data.Dataset itself"
+                "with a quorum each worker makes its own number of steps, and this dataset waits "
+                "for all workers in each step, as their lengths may differ: give fit the "
+                "tf.data.Dataset itself, and the strategy no warmup_steps"
             )
         )
 

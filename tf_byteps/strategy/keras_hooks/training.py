@@ -184,7 +184,9 @@ def _build(
     spec = None
     if iterator is not None:
         dataset = iterator._distributed_dataset
-        sharding.check_may_end(dataset)
+        is_training = not getattr(_local, "evaluates", False)
+        if is_training and local_steps.has_quorum(local_steps.settings_of(self)):
+            sharding.check_ends_alone(dataset)
         if not building.must_read(self, dataset.known_shapes):
             spec = building.batch_spec(dataset.element_spec)
             iterator, data_batch = None, building.symbolic_batch(dataset.element_spec)
