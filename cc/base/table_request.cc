@@ -1,5 +1,6 @@
 #include "cc/base/table_request.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -71,7 +72,7 @@ Status DecodeTableRequest(const uint8_t* data, uint64_t bytes, TableRequest* req
   const auto rows = ReadAt<int64_t>(data, 16);
   request->rate = ReadAt<double>(data, 24);
   const uint64_t most_rows = (bytes - kHeadBytes) / sizeof(int64_t);
-  if (kind > static_cast<uint32_t>(TableRequest::Kind::kWrite) || request->slot > 1 || rows < 0 ||
+  if (kind > static_cast<uint32_t>(TableRequest::Kind::kFill) || request->slot > 1 || rows < 0 ||
       static_cast<uint64_t>(rows) > most_rows) {
     return InvalidArgument("its " + std::to_string(bytes) + " bytes are no request of kind " +
                            std::to_string(kind) + " for " + std::to_string(rows) +
@@ -109,6 +110,56 @@ Status DecodeTableSpec(const TableRequest& request, TableSpec* spec) {
                     request.value_bytes - kSpecBytes);
   if (IsSane(*spec)) return OkStatus();
   return InvalidArgument("it describes an impossible table: " + spec->ToString());
+}
+
+std::string EncodeTableSpec(const TableSpec& spec) {
+  std::string bytes;
+  const auto append = [&bytes](const auto& value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  append(static_cast<uint32_t>(spec.dtype == DType::kFloat64));
+  append(static_cast<uint32_t>(spec.optimizer));
+  append(static_cast<uint32_t>(spec.distribution));
+  append(uint32_t{0});
+  for (const uint64_t number : {spec.rows, spec.width, spec.block, spec.num_blocks, spec.seed})
+    append(number);
+  for (const double number : {spec.first, spec.second, spec.accumulator, spec.epsilon})
+    append(number);
+  return bytes + spec.name;
+}
+
+Status DecodeTableCopy(const TableRequest& request, const TableSpec& spec, uint64_t* begin,
+                       uint64_t* most_bytes) {
+  const bool is_one = request.indices.size() == 1 && request.value_bytes == sizeof(uint64_t);
+  if (!is_one || request.indices[0] < 0 || static_cast<uint64_t>(request.indices[0]) >= spec.rows) {
+    return InvalidArgument("it asks for a copy of no row of the block; the table is " +
+                           spec.ToString());
+  }
+  *begin = request.indices[0];
+  *most_bytes = std::min(ReadAt<uint64_t>(request.values, 0), kMostCopiedBytes);
+  return OkStatus();
+}
+
+Status DecodeTableFill(const TableRequest& request, const TableSpec& spec, TableFill* fill) {
+  constexpr uint64_t kFillBytes = 2 * sizeof(uint64_t);
+  const uint64_t expected = kFillBytes + request.indices.size() * spec.RowBytes();
+  bool is_right = request.value_bytes == expected;
+  if (is_right) {
+    fill->begin = ReadAt<uint64_t>(request.values, 0);
+    fill->next = ReadAt<uint64_t>(request.values, sizeof(uint64_t));
+    fill->rows = request.values + kFillBytes;
+    is_right = fill->begin < fill->next && fill->next <= spec.rows;
+  }
+  auto least = static_cast<int64_t>(fill->begin);
+  for (const int64_t index : request.indices) {
+    is_right = is_right && index >= least && static_cast<uint64_t>(index) < fill->next;
+    least = index + 1;
+  }
+  if (is_right) return OkStatus();
+  return InvalidArgument("it fills in " + std::to_string(request.indices.size()) +
+                         " rows of the block with " + std::to_string(request.value_bytes) +
+                         " bytes, not in order, or outside of what it names; the table is " +
+                         spec.ToString());
 }
 
 Status CheckTableRequest(const TableRequest& request, const TableSpec& spec) {

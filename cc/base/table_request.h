@@ -7,7 +7,7 @@
 //   16  int64    rows
 //   24  float64  learning rate; NaN: this worker's gradients are no numbers
 //   32  int64    the rows' indices in the block, one each
-//   then the rows' values, or of kMake a TableSpec:
+//   then the rows' values, or of kMake and kRefill a TableSpec:
 //   0   uint32   dtype: 0 float32, 1 float64
 //   4   uint32   TableSpec::Optimizer
 //   8   uint32   TableSpec::Distribution
@@ -15,6 +15,21 @@
 //   16  uint64   rows of the block, numbers in a row, which block, of how many, seed
 //   56  float64  the distribution's two numbers, the accumulators' first value, epsilon
 //   88  text     the table's name
+//   or of kCopy:
+//   0   uint64   the most bytes of rows to answer with; the only index is where to begin
+//   or of kFill:
+//   0   uint64   where these rows begin, and where the next ones will
+//   16  then the values of those rows that have been changed, with what the optimizer keeps for
+//       them; all others between are as they were made
+//
+// What a server answers to kCopy: an int64, where the next rows begin; an int64, how many rows
+// follow; their indices; their values, with what the optimizer keeps. What it answers to kState,
+// kRefill and kFill:
+//   0   int32    the server's rank
+//   4   uint32   CopyState
+//   8   uint64   changes that have been made; the first change that this copy has made, or will;
+//                below which index its rows are here
+//   32  the TableSpec, if it has rows
 #ifndef TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_
 #define TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_
 
@@ -70,6 +85,10 @@ struct TableRequest {
     kRead = 1,    // some rows of a slot
     kUpdate = 2,  // gradients of some rows, each row once
     kWrite = 3,   // values of some rows of a slot, each row once
+    kState = 4,   // how far this copy is
+    kCopy = 5,    // rows for another copy
+    kRefill = 6,  // this copy has lost its rows, and is to get them again
+    kFill = 7,    // of those rows, the next ones
   };
   Kind kind = Kind::kRead;
   uint32_t slot = 0;
@@ -79,15 +98,36 @@ struct TableRequest {
   const uint8_t* values = nullptr;
   uint64_t value_bytes = 0;
 
-  bool IsChange() const { return kind != Kind::kRead; }
+  // By all workers together; anything else is one worker's own.
+  bool IsChange() const {
+    return kind == Kind::kMake || kind == Kind::kUpdate || kind == Kind::kWrite;
+  }
+};
+
+// Of one copy of a block.
+enum class CopyState : uint32_t { kNotMade = 0, kWhole = 1, kLost = 2, kFilling = 3 };
+
+// What a kFill says of its rows.
+struct TableFill {
+  uint64_t begin = 0;
+  uint64_t next = 0;
+  const uint8_t* rows = nullptr;  // as `indices` of the request
 };
 
 // INVALID_ARGUMENT, with a text that goes on after who has sent them, if `data` is anything else
 // than a request; nothing behind `bytes` is read.
 Status DecodeTableRequest(const uint8_t* data, uint64_t bytes, TableRequest* request);
-// The same for the values of a kMake.
+// The same for the values of a kMake or a kRefill.
 Status DecodeTableSpec(const TableRequest& request, TableSpec* spec);
-// Whether the request is one to this table: indices, slot and number of bytes. Not for kMake.
+std::string EncodeTableSpec(const TableSpec& spec);
+// The same for kCopy and kFill. `begin` is below the number of the table's rows, `most_bytes` at
+// most kMostCopiedBytes.
+constexpr uint64_t kMostCopiedBytes = uint64_t{64} << 20;
+Status DecodeTableCopy(const TableRequest& request, const TableSpec& spec, uint64_t* begin,
+                       uint64_t* most_bytes);
+Status DecodeTableFill(const TableRequest& request, const TableSpec& spec, TableFill* fill);
+// Whether the request is one to this table: indices, slot and number of bytes. For kRead, kUpdate
+// and kWrite.
 Status CheckTableRequest(const TableRequest& request, const TableSpec& spec);
 
 }  // namespace byteps

@@ -47,7 +47,7 @@ TEST(TableRequestTest, WhatIsNoRequestIsRefused) {
   TableRequest request;
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     EXPECT_FALSE(Decode(whole.substr(0, bytes), &request).ok()) << bytes;
-  EXPECT_FALSE(Decode(RequestBytes(static_cast<TableRequest::Kind>(4), 0, {}), &request).ok());
+  EXPECT_FALSE(Decode(RequestBytes(static_cast<TableRequest::Kind>(8), 0, {}), &request).ok());
   EXPECT_FALSE(Decode(RequestBytes(TableRequest::Kind::kRead, 0, {}, {}, 1, 2), &request).ok());
 }
 

@@ -88,6 +88,7 @@ py::dict ServerCountersDict(const Server& server) {
   counters["replied_bytes"] = values.replied_bytes;
   counters["rounds_completed"] = values.rounds_completed;
   counters["accumulator_bytes"] = values.accumulator_bytes;
+  counters["lacking_blocks"] = values.lacking_blocks;
   py::dict van;
   AddVanCounters(server.van_counters(), &van);
   counters["van"] = van;

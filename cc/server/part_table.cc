@@ -68,11 +68,30 @@ PushOutcome PartTable::End(const Push& push, std::vector<Reply>* replies) {
 void PartTable::Handle(int32_t rank, std::vector<Reply>* replies) {
   Newest& worker = workers_[rank];
   if (!worker.error.ok()) return Answer(rank, worker.error, nullptr, replies);
-  if (!worker.request.IsChange()) {
-    std::shared_ptr<Buffer> answer;
-    const Status status = Read(worker, &answer);
-    return Answer(rank, status, std::move(answer), replies);
+  if (worker.request.IsChange()) return HandleChange(rank, replies);
+  std::shared_ptr<Buffer> answer;
+  Status status;
+  switch (worker.request.kind) {
+    case TableRequest::Kind::kCopy:
+      status = Copy(worker, &answer);
+      break;
+    case TableRequest::Kind::kRefill:
+      status = Refill(worker);
+      break;
+    case TableRequest::Kind::kFill:
+      status = Fill(worker);
+      break;
+    case TableRequest::Kind::kState:
+      break;
+    default:
+      status = Read(worker, &answer);
   }
+  if (status.ok() && answer == nullptr) status = TellState(rank, &answer);
+  Answer(rank, status, std::move(answer), replies);
+}
+
+void PartTable::HandleChange(int32_t rank, std::vector<Reply>* replies) {
+  Newest& worker = workers_[rank];
   const Status status = CheckChange(worker);
   if (!status.ok()) {
     // The others would wait for a change that this worker has not asked for.
@@ -86,9 +105,9 @@ void PartTable::Handle(int32_t rank, std::vector<Reply>* replies) {
       return Answer(rank, made, std::move(answer), replies);
     }
     case TableChanges::Verdict::kLost:
-      FailWaiting(Lost(), replies);
-      changes_.Lose();
-      rows_ = nullptr;
+      Lose(replies);
+      return Answer(rank, Lost(), nullptr, replies);
+    case TableChanges::Verdict::kMissed:
       return Answer(rank, Lost(), nullptr, replies);
     case TableChanges::Verdict::kWait:
       worker.state = State::kWaiting;
@@ -99,19 +118,27 @@ void PartTable::Handle(int32_t rank, std::vector<Reply>* replies) {
   }
 }
 
+void PartTable::Lose(std::vector<Reply>* replies) {
+  FailWaiting(Lost(), replies);
+  changes_.Lose();
+  rows_ = nullptr;
+}
+
 Status PartTable::Lost() const {
   return Unavailable(Title() +
                      ": this server has none of its rows, because they were on a server that is "
                      "lost");
 }
 
+Status PartTable::Refused(const Newest& worker, const Status& why) const {
+  return Status(why.code(),
+                Title() + ", " + WorkerName(worker.header.worker) + ": " + why.message());
+}
+
 Status PartTable::Read(const Newest& worker, std::shared_ptr<Buffer>* answer) const {
   if (rows_ == nullptr || !changes_.MayRead(worker.request.number)) return Lost();
   const Status checked = CheckTableRequest(worker.request, rows_->spec());
-  if (!checked.ok()) {
-    return Status(checked.code(),
-                  Title() + ", " + WorkerName(worker.header.worker) + ": " + checked.message());
-  }
+  if (!checked.ok()) return Refused(worker, checked);
   const uint64_t head_bytes = options_.num_workers * sizeof(int64_t);
   BYTEPS_RETURN_IF_ERROR(NewAnswer(worker.header.worker, rows_->ReadBytes(worker.request), answer));
   rows_->Read(worker.request, (*answer)->data() + head_bytes);
@@ -131,9 +158,7 @@ Status PartTable::CheckChange(const Newest& worker) const {
   }
   if (request.kind == TableRequest::Kind::kMake) return OkStatus();
   const Status checked = CheckTableRequest(request, rows_->spec());
-  if (checked.ok()) return OkStatus();
-  return Status(checked.code(),
-                Title() + ", " + WorkerName(worker.header.worker) + ": " + checked.message());
+  return checked.ok() ? checked : Refused(worker, checked);
 }
 
 // Whether all workers are there, so that all can ask for a change.
@@ -198,10 +223,9 @@ Status PartTable::Change(const std::vector<int32_t>& ranks) {
     case TableRequest::Kind::kWrite:
       for (const TableRequest& request : requests) rows_->Write(request);
       return OkStatus();
-    case TableRequest::Kind::kRead:
-      break;
+    default:
+      return Internal(Title() + ": a read is no change");
   }
-  return Internal(Title() + ": a read is no change");
 }
 
 Status PartTable::MakeTable(const std::vector<int32_t>& ranks) {

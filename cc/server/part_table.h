@@ -5,10 +5,13 @@
 // all workers have asked for it (server/state/table_changes.h), and then all are answered, with
 // nothing or with an error.
 //
-// A request that was cut off by a broken connection comes again whole. A lost answer is made again.
-//
 // If the server is lost, whoever gets the part has no rows, and says so. The workers go on with the
-// other server that has the block: they ask both for each change.
+// other server that has the block: they ask both for each change. Worker 0 then fills the lost copy
+// again (part_table_copies.cc): it reads some rows here, and has them filled in there, before it
+// asks for its next change. So both have them with the same changes. A copy that is being filled
+// takes part in changes, which concern the rows that it has, and answers no reads until it has all.
+//
+// A request that was cut off by a broken connection comes again whole. A lost answer is made again.
 //
 // Cost: rows are added up and updated under the mutex. Memory: the rows, and the requests that are
 // arriving or wait.
@@ -38,6 +41,7 @@ class PartTable : public ServedPart {
   PartTable(Options options, const TableEntry* entry);
 
   bool HoldsValues() const override { return true; }
+  bool LacksRows() const override;
   Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
                std::vector<Reply>* replies) override;
   PushOutcome End(const Push& push, std::vector<Reply>* replies) override;
@@ -70,7 +74,14 @@ class PartTable : public ServedPart {
   };
 
   void Handle(int32_t rank, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  void HandleChange(int32_t rank, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   Status Read(const Newest& worker, std::shared_ptr<Buffer>* answer) const BYTEPS_REQUIRES(mutex_);
+  // part_table_copies.cc
+  Status TellState(int32_t rank, std::shared_ptr<Buffer>* answer) const BYTEPS_REQUIRES(mutex_);
+  Status Copy(const Newest& worker, std::shared_ptr<Buffer>* answer) const BYTEPS_REQUIRES(mutex_);
+  Status Refill(const Newest& worker) BYTEPS_REQUIRES(mutex_);
+  Status Fill(const Newest& worker) BYTEPS_REQUIRES(mutex_);
+  void Lose(std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   Status CheckChange(const Newest& worker) const BYTEPS_REQUIRES(mutex_);
   Status MayWait() const;
   void MakeChange(std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
@@ -82,11 +93,13 @@ class PartTable : public ServedPart {
               std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   void SendAnswer(int32_t rank, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   Status Lost() const;
+  // What is wrong with a worker's request.
+  Status Refused(const Newest& worker, const Status& why) const;
   std::string Title() const { return "tensor \"" + options_.tensor_name + "\""; }
 
   const Options options_;
   const TableEntry* const entry_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   TableChanges changes_ BYTEPS_GUARDED_BY(mutex_);
   std::unique_ptr<TableRows> rows_ BYTEPS_GUARDED_BY(mutex_);  // null: it is not made
   std::vector<Newest> workers_ BYTEPS_GUARDED_BY(mutex_);      // by rank

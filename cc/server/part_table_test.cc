@@ -12,6 +12,18 @@ namespace {
 
 using Kind = TableRequest::Kind;
 
+// A copy of a block that comes to these workers' server, because its own is lost: without rows.
+TableEntry LostCopy(FakeWorkers* workers, uint64_t next_round) {
+  PartsMoved moved;
+  moved.version = kTestPlacement + 1;
+  TableEntry other = Entry(Tensor("u", DType::kUInt8, {-1}, ExchangeKind::kTable));
+  other.parts[0].version = moved.version;
+  moved.entries = {other};
+  moved.parts = {{other.key, 0, next_round}};
+  EXPECT_TRUE(workers->service.MoveParts(moved).ok());
+  return other;
+}
+
 class PartTableTest : public ::testing::Test {
  protected:
   PartTableTest() {
@@ -130,13 +142,7 @@ TEST_F(PartTableTest, BytesThatAreNoRequestGetASentence) {
 }
 
 TEST_F(PartTableTest, TheServerThatGetsThePartOfALostOneHasNoRows) {
-  PartsMoved moved;
-  moved.version = kTestPlacement + 1;
-  TableEntry other = Entry(Tensor("u", DType::kUInt8, {-1}, ExchangeKind::kTable));
-  other.parts[0].version = moved.version;
-  moved.entries = {other};
-  moved.parts = {{other.key, 0, 4}};
-  ASSERT_TRUE(workers.service.MoveParts(moved).ok());
+  TableEntry other = LostCopy(&workers, 4);
   workers.Push(other, 0, 4, Update(3));
   EXPECT_NE(Error(0).find("on a server that is lost"), std::string::npos);
 }

@@ -34,6 +34,8 @@ class ServedPart {
 
   // Whether it has values from one round to the next, and each worker counts its own rounds.
   virtual bool HoldsValues() const { return false; }
+  // Whether it is a copy of rows that it does not have, because a server is lost.
+  virtual bool LacksRows() const { return false; }
 
   // The header of a push has arrived. Sets `sink` if the payload is wanted. An error means that the
   // worker broke the protocol: it pushed this round before.

@@ -37,6 +37,7 @@ HostMap SummationService::HostsOf(const Options& options) {
 
 ServedPart::Options SummationService::PartOptionsOf(const Options& options) const {
   ServedPart::Options of_part;
+  of_part.server_rank = options.server_rank;
   of_part.epoch = options.epoch;
   of_part.num_workers = options.num_workers;
   of_part.in_rank_order = options.in_rank_order;
@@ -212,6 +213,9 @@ SummationCounters SummationService::counters() const {
   counters.replied_bytes = tally_.replied_bytes;
   counters.rounds_completed = tally_.rounds_completed;
   counters.accumulator_bytes = *memory_.allocated;
+  tensors_.ForEach([&](const ServedTensor& tensor) {
+    for (const auto& [number, part] : tensor.parts()) counters.lacking_blocks += part->LacksRows();
+  });
   return counters;
 }
 

@@ -30,6 +30,7 @@ struct SummationCounters {
   uint64_t replied_bytes = 0;
   uint64_t rounds_completed = 0;
   uint64_t accumulator_bytes = 0;  // memory held for sums and finished rounds
+  uint64_t lacking_blocks = 0;     // of tables, whose rows are not, or not all, on this server
 };
 
 // What one tensor has cost so far.

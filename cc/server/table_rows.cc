@@ -1,5 +1,6 @@
 #include "cc/server/table_rows.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -37,7 +38,7 @@ Status TableRows::New(const TableSpec& spec, const AllocatedBytes& allocated,
 }
 
 TableRows::TableRows(const TableSpec& spec, std::unique_ptr<Buffer> memory)
-    : spec_(spec), memory_(std::move(memory)), is_made_(spec.rows) {}
+    : spec_(spec), memory_(std::move(memory)), is_made_(spec.rows), filled_(spec.rows) {}
 
 TableRows::~TableRows() { promised_bytes -= spec_.ByteCount() - made_bytes_; }
 
@@ -60,10 +61,42 @@ T* TableRows::Changeable(int64_t index) {
   T* const row = RowAt<T>(index);
   if (is_made_[index]) return row;
   Make(index, row);
+  NoteMade(index);
+  return row;
+}
+
+void TableRows::NoteMade(int64_t index) {
   is_made_[index] = true;
   made_bytes_ += spec_.RowBytes();
   promised_bytes -= spec_.RowBytes();
-  return row;
+}
+
+uint64_t TableRows::FindCopied(uint64_t begin, uint64_t most_bytes,
+                               std::vector<int64_t>* indices) const {
+  const uint64_t most = std::max<uint64_t>(1, most_bytes / spec_.RowBytes());
+  for (uint64_t index = begin; index < spec_.rows; ++index) {
+    if (!is_made_[index]) continue;
+    if (indices->size() == most) return index;
+    indices->push_back(static_cast<int64_t>(index));
+  }
+  return spec_.rows;
+}
+
+void TableRows::CopyRows(const std::vector<int64_t>& indices, uint8_t* out) const {
+  for (const int64_t index : indices) {
+    std::memcpy(out, memory_->data() + index * spec_.RowBytes(), spec_.RowBytes());
+    out += spec_.RowBytes();
+  }
+}
+
+void TableRows::Fill(const TableFill& fill, const std::vector<int64_t>& indices) {
+  const uint8_t* next = fill.rows;
+  for (const int64_t index : indices) {
+    std::memcpy(memory_->data() + index * spec_.RowBytes(), next, spec_.RowBytes());
+    NoteMade(index);
+    next += spec_.RowBytes();
+  }
+  filled_ = fill.next;
 }
 
 uint64_t TableRows::ReadBytes(const TableRequest& request) const {
@@ -148,8 +181,10 @@ Status TableRows::UpdateAs(const std::vector<TableRequest>& requests) {
     }
   }
   const T rate = static_cast<T>(requests[0].rate);
-  for (size_t slot = 0; slot < slots.indices().size(); ++slot)
-    UpdateRow(Changeable<T>(slots.indices()[slot]), &sums[slot * width], rate);
+  for (size_t slot = 0; slot < slots.indices().size(); ++slot) {
+    const int64_t index = slots.indices()[slot];
+    if (IsHere(index)) UpdateRow(Changeable<T>(index), &sums[slot * width], rate);
+  }
   return OkStatus();
 }
 
@@ -163,7 +198,7 @@ void TableRows::WriteAs(const TableRequest& request) {
   const uint64_t width = request.slot == 0 ? spec_.width : spec_.SlotWidth();
   const uint8_t* next = request.values;
   for (const int64_t index : request.indices) {
-    std::memcpy(Changeable<T>(index) + begin, next, width * sizeof(T));
+    if (IsHere(index)) std::memcpy(Changeable<T>(index) + begin, next, width * sizeof(T));
     next += width * sizeof(T);
   }
 }

@@ -2,6 +2,9 @@
 // them. All of it follows from what it was made with and from the changes: two servers that make
 // the same changes have the same bits.
 //
+// A copy that is being filled is as if it ended before the first row that is not here yet: a change
+// of later rows is already in them when they come.
+//
 // A row takes memory when it is first changed; until then it is computed when somebody reads it.
 #ifndef TF_BYTEPS_CC_SERVER_TABLE_ROWS_H_
 #define TF_BYTEPS_CC_SERVER_TABLE_ROWS_H_
@@ -30,6 +33,16 @@ class TableRows {
 
   const TableSpec& spec() const { return spec_; }
 
+  // From now on this is a copy that gets its rows anew, one after the other: only those below
+  // filled() are here, and change.
+  void BeginFilling() { filled_ = 0; }
+  uint64_t filled() const { return filled_; }
+  void Fill(const TableFill& fill, const std::vector<int64_t>& indices);
+  // Those rows from `begin` on that have been changed, in so many bytes (one row at least). Returns
+  // where the next ones begin.
+  uint64_t FindCopied(uint64_t begin, uint64_t most_bytes, std::vector<int64_t>* indices) const;
+  void CopyRows(const std::vector<int64_t>& indices, uint8_t* out) const;
+
   // Bytes of the answer to a kRead, and the answer.
   uint64_t ReadBytes(const TableRequest& request) const;
   void Read(const TableRequest& request, uint8_t* out) const;
@@ -50,6 +63,8 @@ class TableRows {
   void Make(int64_t index, T* row) const;
   template <typename T>
   T* Changeable(int64_t index);
+  void NoteMade(int64_t index);
+  bool IsHere(int64_t index) const { return static_cast<uint64_t>(index) < filled_; }
   template <typename T>
   void ReadAs(const TableRequest& request, T* out) const;
   template <typename T>
@@ -62,6 +77,7 @@ class TableRows {
   const TableSpec spec_;
   const std::unique_ptr<Buffer> memory_;
   std::vector<bool> is_made_;  // by row
+  uint64_t filled_ = 0;        // rows below are here
   uint64_t made_bytes_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #define TF_BYTEPS_CC_BASE_TESTING_TABLE_REQUESTS_H_
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -31,16 +32,31 @@ inline std::string RequestBytes(TableRequest::Kind kind, uint64_t number,
 }
 
 inline std::string MakeBytes(const TableSpec& spec) {
-  std::string bytes = RequestBytes(TableRequest::Kind::kMake, 0, {});
-  AppendBytes(static_cast<uint32_t>(spec.dtype == DType::kFloat64), &bytes);
-  AppendBytes(static_cast<uint32_t>(spec.optimizer), &bytes);
-  AppendBytes(static_cast<uint32_t>(spec.distribution), &bytes);
-  AppendBytes(uint32_t{0}, &bytes);
-  for (const uint64_t number : {spec.rows, spec.width, spec.block, spec.num_blocks, spec.seed})
-    AppendBytes(number, &bytes);
-  for (const double number : {spec.first, spec.second, spec.accumulator, spec.epsilon})
-    AppendBytes(number, &bytes);
-  return bytes + spec.name;
+  return RequestBytes(TableRequest::Kind::kMake, 0, {}) + EncodeTableSpec(spec);
+}
+
+// A lost copy is to be filled again, by a worker that has made so many changes.
+inline std::string RefillBytes(const TableSpec& spec, uint64_t number) {
+  return RequestBytes(TableRequest::Kind::kRefill, number, {}) + EncodeTableSpec(spec);
+}
+
+inline std::string CopyBytes(uint64_t number, int64_t begin, uint64_t most_bytes) {
+  std::string bytes = RequestBytes(TableRequest::Kind::kCopy, number, {begin});
+  AppendBytes(most_bytes, &bytes);
+  return bytes;
+}
+
+// `copied`: the answer to a CopyBytes that began at `begin`.
+inline std::string FillBytes(uint64_t number, uint64_t begin, const std::string& copied) {
+  int64_t next = 0, count = 0;
+  std::memcpy(&next, copied.data(), sizeof(next));
+  std::memcpy(&count, copied.data() + sizeof(next), sizeof(count));
+  std::vector<int64_t> indices(count);
+  if (count > 0) std::memcpy(indices.data(), copied.data() + 16, count * sizeof(int64_t));
+  std::string bytes = RequestBytes(TableRequest::Kind::kFill, number, indices);
+  AppendBytes(begin, &bytes);
+  AppendBytes(next, &bytes);
+  return bytes + copied.substr(16 + count * sizeof(int64_t));
 }
 
 // 8 rows of 2 in block 1 of 3, all ones.

@@ -27,6 +27,7 @@ inline std::string WorkerName(int64_t rank) { return "worker " + std::to_string(
 struct PartOptions {
   std::string tensor_name;
   uint32_t part = 0;
+  int32_t server_rank = 0;
   uint32_t epoch = 0;
   int32_t num_workers = 1;
   int32_t max_lag = 0;             // rounds that a worker may be behind

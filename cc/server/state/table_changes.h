@@ -5,6 +5,11 @@
 // asked for it, and is counted only if it is made: after an error all ask for the same number
 // again. Reads are each worker's own, and wait for nobody: whoever has made n changes reads the
 // rows with exactly n.
+//
+// A copy that has lost its rows gets them again from another one (docs/protocol.md, rule 39),
+// between changes: what is filled in at change n has all changes before n. From which change on it
+// takes part, it decides when the filling begins: not in one that it has refused to some worker
+// already.
 #ifndef TF_BYTEPS_CC_SERVER_STATE_TABLE_CHANGES_H_
 #define TF_BYTEPS_CC_SERVER_STATE_TABLE_CHANGES_H_
 
@@ -17,10 +22,11 @@ namespace byteps {
 class TableChanges {
  public:
   enum class Verdict {
-    kWait,   // others have not asked for it yet
-    kReady,  // all have: make it, then call Made or Failed
-    kIsIn,   // it was made, and its answer is lost
-    kLost,   // there are changes before it that are not here: the rows are of no use any more
+    kWait,    // others have not asked for it yet
+    kReady,   // all have: make it, then call Made or Failed
+    kIsIn,    // it was made, and its answer is lost
+    kLost,    // there are changes before it that are not here: the rows are of no use any more
+    kMissed,  // it is made without this copy, which will have its result
   };
 
   explicit TableChanges(int32_t num_workers);
@@ -28,7 +34,10 @@ class TableChanges {
   // `worker` asks for the change of this number, in a round of this training (base/
   // training_rounds.h). What it has asked for before and has no answer to, it has given up.
   Verdict OnChange(int32_t worker, uint64_t number, uint64_t training);
-  bool MayRead(uint64_t number) const { return !is_lost_ && made_ >= number; }
+  bool MayRead(uint64_t number) const { return state_ == State::kWhole && made_ >= number; }
+  // Whether rows that are read now have exactly so many changes, as those that are filled in must.
+  bool MayCopy(uint64_t number) const { return state_ == State::kWhole && made_ == number; }
+  bool MayFill(uint64_t number) const { return state_ == State::kFilling && made_ == number; }
 
   // Those who wait, in rank order. After Made, Failed or Lose nobody waits.
   std::vector<int32_t> waiting() const;
@@ -36,15 +45,23 @@ class TableChanges {
   void Failed();
   // A change was made elsewhere that is not here, or all is gone.
   void Lose();
+  // Only of a lost copy: it is filled by a worker who has made so many changes.
+  void Refill(uint64_t number);
+  // All rows have been filled in.
+  void EndFilling() { state_ = State::kWhole; }
 
   // `worker` has given up what it has asked for, and what it could yet ask for in trainings up to
   // this one. Returns whether the change fails for those who wait.
   bool Withdraw(int32_t worker, uint64_t training);
 
-  bool is_lost() const { return is_lost_; }
+  bool is_lost() const { return state_ == State::kLost; }
+  bool is_whole() const { return state_ == State::kWhole; }
+  // The first change that this copy takes part in.
+  uint64_t begun() const { return begun_; }
   uint64_t made() const { return made_; }
 
  private:
+  enum class State { kWhole, kLost, kFilling };
   struct Asked {
     bool waits = false;
     uint64_t training = 0;
@@ -53,7 +70,9 @@ class TableChanges {
   std::vector<Asked> workers_;  // by rank
   int32_t num_waiting_ = 0;
   uint64_t made_ = 0;
-  bool is_lost_ = false;
+  State state_ = State::kWhole;
+  uint64_t begun_ = 0;
+  uint64_t missed_ = 0;  // changes below have been refused to some worker
 };
 
 }  // namespace byteps

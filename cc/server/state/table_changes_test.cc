@@ -46,6 +46,39 @@ TEST(TableChangesTest, RowsThatLackAChangeAreLost) {
   EXPECT_EQ(changes.OnChange(1, 0, 0), Verdict::kLost);
 }
 
+// A copy that is lost takes part again from a change on that it has refused to nobody (rule 39).
+TEST(TableChangesTest, ALostCopyTakesPartAgainInChangesThatNobodyHasMissed) {
+  TableChanges changes(2);
+  changes.Lose();
+  EXPECT_EQ(changes.OnChange(1, 7, 0), Verdict::kLost);
+  changes.Refill(7);  // worker 0 is still to ask for it
+  EXPECT_EQ(changes.begun(), 8u);
+  EXPECT_EQ(changes.OnChange(0, 7, 0), Verdict::kMissed);
+  EXPECT_FALSE(changes.MayFill(7));
+  EXPECT_TRUE(changes.MayFill(8));
+  EXPECT_FALSE(changes.MayRead(8));
+  EXPECT_EQ(changes.OnChange(1, 8, 0), Verdict::kWait);
+  EXPECT_EQ(changes.OnChange(0, 8, 0), Verdict::kReady);
+  changes.Made();
+  EXPECT_FALSE(changes.MayFill(8));
+  EXPECT_TRUE(changes.MayFill(9));
+  changes.EndFilling();
+  EXPECT_TRUE(changes.MayRead(9));
+  EXPECT_TRUE(changes.MayCopy(9));
+  EXPECT_FALSE(changes.MayCopy(8));
+}
+
+TEST(TableChangesTest, ACopyThatIsFilledAndMissesAChangeIsLostAgain) {
+  TableChanges changes(1);
+  changes.Lose();
+  changes.Refill(3);
+  EXPECT_EQ(changes.OnChange(0, 4, 0), Verdict::kLost);
+  changes.Lose();
+  EXPECT_FALSE(changes.MayFill(3));
+  changes.Refill(5);
+  EXPECT_EQ(changes.begun(), 5u);
+}
+
 TEST(TableChangesTest, AWithdrawalFailsTheChangeThatOthersWaitFor) {
   TableChanges changes(2);
   EXPECT_FALSE(changes.Withdraw(0, 0));  // nobody waits
