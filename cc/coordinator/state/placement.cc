@@ -99,7 +99,8 @@ Placement::Placement(const std::vector<std::string>& worker_hosts,
       num_worker_hosts_(std::set<std::string>(worker_hosts.begin(), worker_hosts.end()).size()),
       fixed_part_bytes_(part_bytes),
       loads_(shares_.size(), 0),
-      row_blocks_(shares_.size(), 0) {}
+      row_blocks_(shares_.size(), 0),
+      table_blocks_(shares_.size(), 0) {}
 
 uint64_t Placement::part_bytes() const {
   if (fixed_part_bytes_ > 0) return fixed_part_bytes_;
@@ -129,7 +130,7 @@ void Placement::Lose(int32_t server) {
 void Placement::Return(int32_t server, const std::string& host) {
   is_lost_[server] = false;
   server_hosts_[server] = host;
-  loads_[server] = row_blocks_[server] = 0;
+  loads_[server] = row_blocks_[server] = table_blocks_[server] = 0;
   ShareAmongThoseLeft();
 }
 
@@ -166,14 +167,21 @@ void Placement::EvenOut(const std::vector<Move*>& parts) {
 
 int32_t Placement::LeastLoaded() const { return LeastOf(loads_); }
 
-int32_t Placement::LeastOf(const std::vector<double>& loads) const {
+int32_t Placement::LeastOf(const std::vector<double>& loads, int32_t but) const {
   int32_t best = -1;
   for (size_t server = 0; server < shares_.size(); ++server) {
-    if (shares_[server] <= 0) continue;
+    if (shares_[server] <= 0 || static_cast<int32_t>(server) == but) continue;
     if (best < 0 || loads[server] / shares_[server] < loads[best] / shares_[best])
       best = static_cast<int32_t>(server);
   }
-  return best;
+  return best < 0 ? but : best;
+}
+
+int32_t Placement::MoveTableBlock(int32_t server, int32_t other) {
+  --table_blocks_[server];
+  const int32_t to = LeastOf(table_blocks_, other);
+  ++table_blocks_[to];
+  return to;
 }
 
 int32_t Placement::ServerOf(int32_t home) const {
@@ -230,6 +238,7 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
                                              : LeastLoaded();
     part.place->server = part.must_be_at >= 0 ? part.must_be_at : best;
     if (part.is_row_block) ++row_blocks_[part.place->server];
+    if (part.home >= 0) ++table_blocks_[part.place->server];
     loads_[part.place->server] += Load(part.bytes);
   }
   return placed;

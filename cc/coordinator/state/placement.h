@@ -93,6 +93,11 @@ class Placement {
   // them: servers that did not take turns would wait for each other.
   void EvenOut(const std::vector<Move*>& parts);
 
+  // Gives a copy of a block of a table that `server` owns to another one, which must not be
+  // `other`, where the other copy is, unless only that is left. -1: there is no such copy. Returns
+  // the owner.
+  int32_t MoveTableBlock(int32_t server, int32_t other);
+
   // From now on `server` owns no part that is placed.
   void Lose(int32_t server);
   // It is there again, on this host, and owns nothing yet.
@@ -105,7 +110,8 @@ class Placement {
   int32_t LeastLoaded() const;
   // See TensorDescription::home.
   int32_t ServerOf(int32_t home) const;
-  int32_t LeastOf(const std::vector<double>& loads) const;
+  // `but`: not this one, unless only that is left.
+  int32_t LeastOf(const std::vector<double>& loads, int32_t but = -1) const;
   void ShareAmongThoseLeft();
 
   const std::vector<std::string> worker_hosts_;
@@ -117,7 +123,8 @@ class Placement {
   uint64_t most_part_bytes_ = std::numeric_limits<uint64_t>::max();
   uint64_t model_bytes_ = 0;  // of the largest list
   std::vector<double> loads_;
-  std::vector<double> row_blocks_;  // how many blocks of sums of rows each server owns
+  std::vector<double> row_blocks_;    // how many blocks of sums of rows each server owns
+  std::vector<double> table_blocks_;  // how many copies of blocks of tables
 };
 
 }  // namespace byteps

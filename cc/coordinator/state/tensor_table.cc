@@ -6,6 +6,7 @@
 
 #include "cc/base/members.h"
 #include "cc/base/store_rounds.h"
+#include "cc/base/table_copies.h"
 
 namespace byteps {
 namespace {
@@ -273,6 +274,7 @@ std::vector<TableEntry> TensorTable::MoveParts(uint32_t version, bool evens_out)
   std::map<std::tuple<uint64_t, uint32_t, int32_t>, Placement::Move> moves;
   std::vector<Placement::Move*> must_move, may_move;
   for (const Variants* variants : in_order_of_declaration_) {
+    if (TableIn(*variants) != nullptr) continue;  // MoveTables
     const bool may = evens_out && MayMove(*variants);
     for (const Row& row : *variants) {
       for (uint32_t part = 0; part < row.entry.parts.size(); ++part) {
@@ -288,7 +290,7 @@ std::vector<TableEntry> TensorTable::MoveParts(uint32_t version, bool evens_out)
   }
   placement_.MoveParts(must_move);
   placement_.EvenOut(may_move);
-  std::vector<TableEntry> moved;
+  std::vector<TableEntry> moved = MoveTables(version, evens_out);
   for (auto& [key, variants] : rows_) {
     for (Row& row : variants) {
       bool has_moved = false;
@@ -306,6 +308,48 @@ std::vector<TableEntry> TensorTable::MoveParts(uint32_t version, bool evens_out)
   }
   moved_version_ = version;
   return moved;
+}
+
+// The two copies of a block are on different servers, if there are two.
+std::vector<TableEntry> TensorTable::MoveTables(uint32_t version, bool evens_out) {
+  std::vector<TableEntry> moved;
+  for (Variants* variants : in_order_of_declaration_) {
+    const Row* const table = TableIn(*variants);
+    if (table == nullptr) continue;
+    const PartPlacement place = table->entry.parts[0];
+    const PartPlacement* const other = OtherCopy(*variants);
+    const bool is_other_there = other != nullptr && !is_lost_[other->server];
+    // One that has moved has no rows there: the other one has them, and stays.
+    const bool came_to_other = is_other_there && !MustMove(*other) &&
+                               place.server == other->server && place.version > other->version;
+    const bool must = MustMove(place);
+    if (!must && !(evens_out && came_to_other)) continue;
+    const int32_t to = placement_.MoveTableBlock(place.server, is_other_there ? other->server : -1);
+    if (to == place.server && !must) continue;
+    for (Row& row : *variants) {
+      row.entry.parts[0].server = to;
+      row.entry.parts[0].version = version;
+      moved.push_back(row.entry);
+    }
+  }
+  return moved;
+}
+
+// Null: there is none. The others of the name only give its rounds up.
+const TensorTable::Row* TensorTable::TableIn(const Variants& variants) {
+  for (const Row& row : variants) {
+    if (row.entry.tensor.kind == ExchangeKind::kTable) return &row;
+  }
+  return nullptr;
+}
+
+// Where the other copy of a table's block is. Null: there is none.
+const PartPlacement* TensorTable::OtherCopy(const Variants& copy) const {
+  const std::string name = OtherCopyOf(copy.front().entry.tensor.name);
+  const auto found = name.empty() ? rows_.end() : rows_.find(KeyOfName(name));
+  if (found == rows_.end() || found->second.front().entry.tensor.name != name) return nullptr;
+  const Row* const other = TableIn(found->second);
+  return other == nullptr ? nullptr : &other->entry.parts[0];
 }
 
 const TensorTable::Row& TensorTable::FirstOf(const Variants& variants) {

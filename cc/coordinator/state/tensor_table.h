@@ -58,7 +58,9 @@ class TensorTable {
   void Return(int32_t server, const std::string& host);
 
   // Gives the parts of lost servers to the others, and those again that earlier calls have given,
-  // since the last Settle. `evens_out`: other parts, too, where the loads are more even then.
+  // since the last Settle. `evens_out`: other parts, too, where the loads are more even then. Of a
+  // block of a table that only is the copy which has come to the server of the other one, and so
+  // has no rows.
   // Returns the entries with such parts, which now have this version.
   std::vector<TableEntry> MoveParts(uint32_t version, bool evens_out = false);
   // All workers know what MoveParts has returned.
@@ -79,6 +81,9 @@ class TensorTable {
   static const Row& FirstOf(const Variants& variants);
 
   bool MustMove(const PartPlacement& part) const;
+  std::vector<TableEntry> MoveTables(uint32_t version, bool evens_out);
+  const PartPlacement* OtherCopy(const Variants& copy) const;
+  static const Row* TableIn(const Variants& variants);
   static bool MayMove(const Variants& variants);
 
   const int32_t num_workers_;

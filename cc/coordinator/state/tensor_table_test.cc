@@ -272,5 +272,64 @@ TEST(TensorTableTest, SumsOfAQuorumCanBeLost) {
   EXPECT_TRUE(table.CanLose(0) && table.CanLose(1));
 }
 
+// Declares the two copies of each of so many blocks.
+std::vector<TensorTable::Row*> DeclareBlocks(TensorTable* table, int32_t blocks) {
+  std::vector<TensorTable::Row*> rows;
+  for (int32_t block = 0; block < blocks; ++block) {
+    for (int32_t copy = 0; copy < 2; ++copy) {
+      TensorDescription tensor;
+      tensor.name = "t/block " + std::to_string(block) + "/copy " + std::to_string(copy);
+      tensor.kind = ExchangeKind::kTable;
+      tensor.dtype = DType::kUInt8;
+      tensor.shape = {-1};
+      tensor.home = block + copy;
+      rows.push_back(table->Declare({tensor}, 1)[0].row);
+    }
+  }
+  return rows;
+}
+
+int32_t ServerOf(const TensorTable::Row* row) { return row->entry.parts[0].server; }
+
+// Protocol rule 39.
+TEST(TensorTableTest, ALostCopyOfABlockGoesToAServerWithoutTheOtherCopy) {
+  TensorTable table(JobOf(4));
+  const std::vector<TensorTable::Row*> rows = DeclareBlocks(&table, 4);
+  std::vector<int32_t> before;
+  for (const TensorTable::Row* row : rows) before.push_back(ServerOf(row));
+  table.Lose(2);
+  EXPECT_EQ(table.MoveParts(1).size(), 2u);
+  std::vector<int> blocks(4);
+  for (size_t i = 0; i < rows.size(); i += 2) {
+    EXPECT_NE(ServerOf(rows[i]), ServerOf(rows[i + 1]));
+    for (size_t copy = i; copy < i + 2; ++copy) {
+      ++blocks[ServerOf(rows[copy])];
+      if (before[copy] != 2) EXPECT_EQ(ServerOf(rows[copy]), before[copy]);
+    }
+  }
+  EXPECT_EQ(blocks[2], 0);
+  for (const int server : {0, 1, 3}) EXPECT_LE(blocks[server], 3);
+}
+
+// Protocol rule 39: with one server left both copies are there, and the one without rows leaves it.
+TEST(TensorTableTest, TheCopyWithoutRowsGoesToTheServerThatComesBack) {
+  TensorTable table(JobOf(2));
+  const std::vector<TensorTable::Row*> rows = DeclareBlocks(&table, 2);
+  uint32_t version = 0;
+  for (const int32_t server : {0, 1, 0}) {
+    std::vector<int32_t> before;
+    for (const TensorTable::Row* row : rows) before.push_back(ServerOf(row));
+    table.Lose(server);
+    EXPECT_EQ(table.MoveParts(++version).size(), 2u);
+    table.Settle();
+    for (const TensorTable::Row* row : rows) EXPECT_EQ(ServerOf(row), 1 - server);
+    table.Return(server, "a");
+    EXPECT_EQ(table.MoveParts(++version, /*evens_out=*/true).size(), 2u);
+    table.Settle();
+    // Those that have rows have stayed.
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(ServerOf(rows[i]), before[i]);
+  }
+}
+
 }  // namespace
 }  // namespace byteps
