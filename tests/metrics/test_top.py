@@ -1,6 +1,7 @@
 """bpstop on real jobs: what it shows of each process, of lost and stopped ones, and of garbage."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -242,6 +243,16 @@ def test_how_rows_are_added_up_is_shown_where_there_are_any():
     line = "rows: servers add up those of 3 tensors, 1 are gathered"
     assert line in on_screen(View([a_worker(1), with_rows], [], [], [], []))
     assert "rows:" not in on_screen(View([a_worker(0)], [], [], [], []))
+
+
+def test_blocks_of_tables_that_have_lost_a_server_are_counted():
+    servers = [
+        dataclasses.replace(a_server(rank), lacking_table_blocks=count)
+        for rank, count in enumerate((2.0, 1.0, 0.0))
+    ]
+    line = "tables: 3 blocks are on one server only"
+    assert line in on_screen(View([a_worker(0)], servers, [], [], []))
+    assert "tables:" not in on_screen(View([a_worker(0)], servers[2:], [], [], []))
 
 
 def test_the_end_of_a_job_is_one_line():

@@ -186,6 +186,13 @@ _OF_PROCESSES = (
         ("server_replied_bytes_total", COUNTER, "replied_bytes", "Their payload."),
         ("server_rounds_total", COUNTER, "rounds_completed", "Rounds of parts that were summed."),
         ("server_sum_bytes", GAUGE, "accumulator_bytes", "Memory for sums and finished rounds."),
+        (
+            "server_lacking_table_blocks",
+            GAUGE,
+            "lacking_blocks",
+            "Copies of blocks of tables that this server is to have and has not, or not whole: "
+            "these blocks are on one server only.",
+        ),
     ),
     *_list(
         "lag",

@@ -127,6 +127,7 @@ def server_row(process: Process, place: Place, connections: int) -> Server:
         rounds_per_second=process.rate(place, "server_rounds"),
         sum_bytes=process.value(place, "server_sum_bytes"),
         connections=connections if process.state == RUNS else None,
+        lacking_table_blocks=process.value(place, "server_lacking_table_blocks"),
     )
 
 

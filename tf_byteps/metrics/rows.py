@@ -88,6 +88,7 @@ class Server(Row):
         rounds_per_second: rounds of parts that were summed.
         sum_bytes: memory for sums and finished rounds.
         connections: those of the workers that answer here.
+        lacking_table_blocks: blocks of tables whose rows it does not have, or not all.
     """
 
     received_bytes_per_second: float | None
@@ -95,6 +96,7 @@ class Server(Row):
     rounds_per_second: float | None
     sum_bytes: float | None
     connections: int | None
+    lacking_table_blocks: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -213,6 +213,10 @@ def _remarks(view: View) -> list[tuple[str, str]]:
     if sums or gathers:
         line = f"rows: servers add up those of {sums:.0f} tensors, {gathers:.0f} are gathered"
         remarks.append((line, ""))
+    lacking = total(view.servers, "lacking_table_blocks")
+    if lacking:
+        line = f"tables: {lacking:.0f} blocks are on one server only, because a server was lost"
+        remarks.append((line, "yellow"))
     if view.unseen:
         names = _listed([f"{role} {rank}" for role, rank in view.unseen])
         remarks.append((f"not seen here: {names}", "yellow"))

@@ -18,7 +18,8 @@ from tf_byteps.private.tensorflow import gen_resource_variable_ops
 from tf_byteps.tables import distributions, layout as layouts
 from tf_byteps.tables.configs import TableConfig
 from tf_byteps.tables.layout import ServerLayout
-from tf_byteps.tables.server_table import Rule, ServerTable
+from tf_byteps.tables.server_requests import Rule
+from tf_byteps.tables.server_table import ServerTable
 
 _ORDER = "tables on servers"
 

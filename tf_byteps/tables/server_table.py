@@ -2,7 +2,8 @@
 
 Row r is in block `r % blocks`, at `r // blocks`. There are as many blocks as servers, at most 64.
 Each block is on two servers, if there are two: both get all changes, in the same order, and so have
-the same rows. If one is lost, the other one goes on (protocol rule 38).
+the same rows. If one is lost, the other one goes on (protocol rule 38), and worker 0 has its copies
+filled again (`refilling`).
 
 What a server is asked is in cc/base/table_request.h. Reads are this worker's own. Changes (`make`,
 `update` and `write`) are made by all workers together: all must call them in the same order.
@@ -11,8 +12,6 @@ What a server is asked is in cc/base/table_request.h. Reads are this worker's ow
 from __future__ import annotations
 
 import collections
-import dataclasses
-import struct
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -22,41 +21,18 @@ import numpy as np
 
 from tf_byteps import _engine, runtime
 from tf_byteps.exchange import host
+from tf_byteps.tables import refilling, server_requests as requests
+from tf_byteps.tables.server_requests import Rule
 
 MOST_BLOCKS = 64
 _COPIES = 2
 _CHUNK = 64 << 20  # bytes of rows that are read or written at once
-_MAKE, _READ, _UPDATE, _WRITE = range(4)
 _HIGHEST_PRIORITY = 2**31 - 1
-_FOREVER = 1e8
+_LOWEST_PRIORITY = -(2**31)
 
 _lock = threading.Lock()
 # Session -> how many tables of each name it has.
 _names: weakref.WeakKeyDictionary[Any, collections.Counter[str]] = weakref.WeakKeyDictionary()
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """How a server makes and updates the rows of a table.
-
-    Attributes:
-        optimizer: 0 for SGD, 1 for Adagrad, 2 for RowWiseAdagrad.
-        slot_width: how many numbers the optimizer keeps for a row.
-        accumulator: what they begin with.
-        epsilon: the optimizer's.
-        distribution: of initial rows: 0 for a constant, 1 for a uniform distribution, 2 for a
-            normal one, 3 for a normal one within two standard deviations.
-        numbers: of the distribution: the value and 0, the limits, or mean and standard deviation.
-        seed: of the initial rows. Worker 0's counts.
-    """
-
-    optimizer: int
-    slot_width: int
-    accumulator: float
-    epsilon: float
-    distribution: int
-    numbers: tuple[float, float]
-    seed: int
 
 
 class ServerTable:
@@ -86,30 +62,18 @@ class ServerTable:
         self._copies = min(_COPIES, session.num_servers)
         self.blocks = min(session.num_servers, MOST_BLOCKS, shape[0])
         self._made = [0] * self.blocks  # changes of each block
+        self._readable = [0] * self.blocks  # which copy has answered
+        self._lacking: set[tuple[int, int]] = set()  # worker 0: blocks and copies without rows
         self._mutex = threading.Lock()
         self._make(rule)
 
     def _make(self, rule: Rule) -> None:
-        description = struct.pack(
-            "<4I5Q4d",
-            int(self._dtype.itemsize == 8),
-            rule.optimizer,
-            rule.distribution,
-            0,
-            *(0, self.shape[1], 0, self.blocks, rule.seed % (1 << 64)),
-            *rule.numbers,
-            rule.accumulator,
-            rule.epsilon,
-        )
-        text = self.name.encode()
-
         def request(block: int) -> np.ndarray[Any, Any]:
             rows = -(-(self.shape[0] - block) // self.blocks)
-            own = bytearray(description + text)
-            struct.pack_into("<Q", own, 16, rows)
-            struct.pack_into("<Q", own, 32, block)
-            head = _head(_MAKE, 0, self._made[block], 0, 0.0)
-            return np.frombuffer(head + own, np.uint8)
+            shape = (rows, self.shape[1])
+            spec = requests.spec(self.name, shape, self._dtype, (block, self.blocks), rule)
+            head = requests.head(requests.MAKE, 0, self._made[block], 0, 0.0)
+            return np.frombuffer(head + spec, np.uint8)
 
         with self._mutex:
             self._change(request, needs_all=True)
@@ -129,11 +93,11 @@ class ServerTable:
         with self._mutex:
             parts = [np.flatnonzero(rows % self.blocks == block) for block in range(self.blocks)]
             asked = [
-                self._request(_READ, slot, block, rows[part] // self.blocks)
+                self._request(requests.READ, slot, block, rows[part] // self.blocks)
                 for block, part in enumerate(parts)
             ]
             begun = {
-                block: self._start(block, 0, asked[block])
+                block: self._start(block, self._readable[block], asked[block])
                 for block, part in enumerate(parts)
                 if len(part)
             }
@@ -152,11 +116,13 @@ class ServerTable:
     ) -> np.ndarray[Any, Any]:
         """What one of the servers that have the block answers."""
         try:
-            return handle.wait(_FOREVER)
+            return handle.wait(requests.FOREVER)
         except _engine.EngineError as error:
-            if self._copies < _COPIES or not _is_lost(error):
+            if self._copies < _COPIES or not requests.is_lost(error):
                 raise
-        return self._start(block, 1, asked).wait(_FOREVER)
+        answer = self._start(block, 1 - self._readable[block], asked).wait(requests.FOREVER)
+        self._readable[block] = 1 - self._readable[block]
+        return answer
 
     def update(
         self, rows: np.ndarray[Any, Any], gradients: np.ndarray[Any, Any], rate: float
@@ -177,7 +143,7 @@ class ServerTable:
         def request(block: int) -> np.ndarray[Any, Any]:
             part = np.flatnonzero(rows % self.blocks == block)
             return self._request(
-                _UPDATE, 0, block, rows[part] // self.blocks, gradients[part], float(rate)
+                requests.UPDATE, 0, block, rows[part] // self.blocks, gradients[part], float(rate)
             )
 
         with self._mutex:
@@ -211,7 +177,9 @@ class ServerTable:
             ) -> np.ndarray[Any, Any]:
                 part = np.flatnonzero(rows % self.blocks == block)
                 of_part = None if mine is None else mine[part]
-                return self._request(_WRITE, slot, block, rows[part] // self.blocks, of_part)
+                return self._request(
+                    requests.WRITE, slot, block, rows[part] // self.blocks, of_part
+                )
 
             with self._mutex:
                 self._change(request)
@@ -238,13 +206,60 @@ class ServerTable:
         values: np.ndarray[Any, Any] | None = None,
         rate: float = 0.0,
     ) -> np.ndarray[Any, Any]:
-        head = _head(kind, slot, self._made[block], len(places), rate)
+        head = requests.head(kind, slot, self._made[block], len(places), rate)
         parts = [np.frombuffer(head, np.uint8), np.ascontiguousarray(places).view(np.uint8)]
         if values is not None:
             parts.append(values.reshape(-1).view(np.uint8))
         return np.concatenate(parts)
 
-    def _start(self, block: int, copy: int, request: np.ndarray[Any, Any]) -> _engine.Handle:
+    def lacking(self) -> int:
+        """How many copies of blocks have lost their rows, and not got all of them again."""
+        with self._mutex:
+            return len(self._lacking)
+
+    def refill(self) -> tuple[refilling.Outcome, int]:
+        """Copies some rows to a copy that lacks them. Worker 0's thread calls it.
+
+        Returns:
+            What has come of it, DONE if no copy lacks rows, and how many bytes have been copied.
+        """
+        last = refilling.Outcome.DONE
+        with self._mutex:
+            for block, copy in sorted(self._lacking):
+                outcome, copied = self._refill(block, copy)
+                if outcome is refilling.Outcome.MORE:
+                    return outcome, copied
+                if outcome in (refilling.Outcome.DONE, refilling.Outcome.GONE):
+                    self._lacking.remove((block, copy))
+                    return (refilling.Outcome.MORE if self._lacking else outcome), copied
+                last = outcome
+        return last, 0
+
+    def _refill(self, block: int, copy: int) -> tuple[refilling.Outcome, int]:
+        def ask(copy: int, kind: int, places: bytes, body: bytes) -> bytes:
+            head = requests.head(kind, 0, self._made[block], len(places) // 8, 0.0)
+            request = np.frombuffer(head + places + body, np.uint8)
+            handle = self._start(block, copy, request, _LOWEST_PRIORITY)
+            return handle.wait(requests.FOREVER).tobytes()
+
+        return refilling.step(ask, copy, self._made[block])
+
+    def _note_lost(self, block: int, errors: Sequence[Exception | None]) -> None:
+        """Of a change that one copy has made: the other one lacks rows, if it says so."""
+        if runtime.rank() != 0 or self._copies < _COPIES:
+            return
+        lost = {(block, n) for n, error in enumerate(errors) if error and requests.is_lost(error)}
+        self._lacking |= lost
+        if lost:
+            refilling.refiller.begin(self)
+
+    def _start(
+        self,
+        block: int,
+        copy: int,
+        request: np.ndarray[Any, Any],
+        priority: int = _HIGHEST_PRIORITY,
+    ) -> _engine.Handle:
         if runtime.session("a table on the servers") is not self._session():
             raise RuntimeError(
                 f"the table {self.name!r} was on the servers of an earlier session, and is gone: "
@@ -255,7 +270,7 @@ class ServerTable:
             name=f"table {self.name}/block {block}/copy {copy}",
             kind="table",
             home=block + copy,
-            priority=_HIGHEST_PRIORITY,
+            priority=priority,
         )
 
     def _change(
@@ -273,9 +288,11 @@ class ServerTable:
             begun.append([self._start(block, copy, asked) for copy in range(self._copies)])
         failed: list[Exception] = []
         for block, handles in enumerate(begun):
-            errors = [error for error in map(_error_of, handles) if error is not None]
+            outcomes = [requests.error_of(handle) for handle in handles]
+            errors = [error for error in outcomes if error is not None]
             if len(errors) < len(handles) and not (needs_all and errors):
                 self._made[block] += 1
+                self._note_lost(block, outcomes)
             else:
                 failed += errors
         self._raise_first(failed)
@@ -284,35 +301,8 @@ class ServerTable:
         """Raises one of the errors, if there is one: what is wrong before what is lost."""
         if not errors:
             return
-        error = min(errors, key=_is_lost)
+        error = min(errors, key=requests.is_lost)
         with host.errors_as_raised():
-            if not _is_lost(error):
+            if not requests.is_lost(error):
                 raise error
-            raise _lost(self.name, error)
-
-
-def _head(kind: int, slot: int, number: int, rows: int, rate: float) -> bytes:
-    return struct.pack("<IIQqd", kind, slot, number, rows, rate)
-
-
-def _error_of(handle: _engine.Handle) -> _engine.EngineError | None:
-    try:
-        handle.wait(_FOREVER)
-    except _engine.EngineError as error:
-        return error
-    return None
-
-
-def _is_lost(error: Exception) -> bool:
-    return getattr(error, "code", "") == "UNAVAILABLE"
-
-
-def _lost(name: str, error: Exception) -> Exception:
-    """The error, with what it means for the table."""
-    text = (
-        f"the table {name!r} has lost rows with its servers: {error}; start the job again, and "
-        "load the last checkpoint"
-    )
-    made = type(error)(text)
-    made.code = getattr(error, "code", "")  # pyright: ignore[reportAttributeAccessIssue]
-    return made
+            raise requests.lost(self.name, error)

@@ -1,0 +1,220 @@
+"""Copies of blocks of tables that are lost with a server get their rows again (protocol rule 39).
+
+Worker 0 does that, in a thread that runs while a copy lacks rows: it reads some rows from the copy
+that has them, and has the other server take them in. Between its two requests this worker makes no
+change of the table. So both copies have these rows with the same changes, and training goes on
+meanwhile: the copy that is filled takes part in changes of the rows that it has.
+
+Cost: each row that has been changed travels twice, in pieces of `PIECE` bytes. At most half of the
+time is spent on that, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import logging
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from tf_byteps import _engine
+from tf_byteps.tables.server_requests import COPY, FILL, REFILL, STATE
+
+PIECE = 4 << 20  # bytes of rows that are copied at once
+_POLL_SECONDS = 0.25
+_NO_MEMORY_SECONDS = 10.0
+_JOIN_SECONDS = 5.0
+_NOT_MADE, _WHOLE, _LOST, _FILLING = range(4)  # CopyState
+
+_logger = logging.getLogger("tf_byteps")
+
+
+class Outcome(enum.Enum):
+    """What has come of one step."""
+
+    MORE = "there are more rows to copy"
+    WAIT = "nothing can be done now"
+    DONE = "the copy has all rows"
+    GONE = "no copy has all rows"
+    ALONE = "no other server is left"
+    NO_MEMORY = "the other server has no memory for the rows"
+
+
+class _State(NamedTuple):
+    """How far a copy is: the answer to STATE, REFILL and FILL (cc/base/table_request.h)."""
+
+    server: int
+    state: int
+    made: int
+    begun: int
+    filled: int
+    spec: bytes
+
+
+# Asks a copy: copy, kind, places of rows, what follows them. Returns the bytes of the answer.
+Ask = Callable[[int, int, bytes, bytes], bytes]
+
+
+def _state(answer: bytes) -> _State:
+    return _State(*struct.unpack_from("<iIQQQ", answer), answer[32:])
+
+
+def step(ask: Ask, lost: int, made: int) -> tuple[Outcome, int]:
+    """Copies some rows of a block.
+
+    Args:
+        ask: asks one of the two servers that have the block.
+        lost: the number of the copy that has lost its rows.
+        made: how many changes of the block this worker has made. It makes none meanwhile.
+
+    Returns:
+        What has come of it, and how many bytes have been copied.
+
+    Raises:
+        EngineError: a server is lost meanwhile; or no server answers any more.
+    """
+    target = _state(ask(lost, STATE, b"", b""))
+    source = _state(ask(1 - lost, STATE, b"", b""))
+    if source.state != _WHOLE:
+        return Outcome.GONE, 0
+    if source.server == target.server:
+        return Outcome.ALONE, 0
+    if target.state == _LOST:
+        try:
+            target = _state(ask(lost, REFILL, b"", source.spec))
+        except _engine.EngineError as error:
+            if error.code != "RESOURCE_EXHAUSTED":
+                raise
+            _logger.info("no second copy: %s", error)
+            return Outcome.NO_MEMORY, 0
+    if target.state == _WHOLE:
+        return Outcome.DONE, 0
+    # It begins with a change that some worker has not asked it for yet.
+    if target.state != _FILLING or target.made != made or source.made != made:
+        return Outcome.WAIT, 0
+    begin = struct.pack("<q", target.filled)
+    copied = ask(1 - lost, COPY, begin, struct.pack("<Q", PIECE))
+    following, count = struct.unpack_from("<qq", copied)
+    places, rows = copied[16 : 16 + 8 * count], copied[16 + 8 * count :]
+    span = struct.pack("<QQ", target.filled, following)
+    target = _state(ask(lost, FILL, places, span + rows))
+    return Outcome.DONE if target.state == _WHOLE else Outcome.MORE, len(rows)
+
+
+class Table(Protocol):
+    """What has copies that lack rows."""
+
+    name: str
+    blocks: int
+
+    def refill(self) -> tuple[Outcome, int]:
+        """Makes a step for one of its copies; DONE: none lacks rows any more."""
+        ...
+
+    def lacking(self) -> int:
+        """How many copies lack rows."""
+        ...
+
+
+class Refiller:
+    """A thread that fills copies as long as some lack rows. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._tables: list[Table] = []
+        self._thread: threading.Thread | None = None
+        self._ends = threading.Event()
+
+    def begin(self, table: Table) -> None:
+        """Some copies of a table lack rows."""
+        with self._mutex:
+            if self._ends.is_set() or any(each is table for each in self._tables):
+                return
+            self._tables.append(table)
+            if self._thread is None:
+                # A daemon: a program that fails does not wait for it.
+                self._thread = threading.Thread(target=self._run, name="byteps-tables", daemon=True)
+                self._thread.start()
+
+    def end(self) -> None:
+        """The process ends."""
+        self._ends.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join(_JOIN_SECONDS)
+
+    def _run(self) -> None:
+        while (table := self._next()) is not None:
+            filling = _Filling(table)
+            while not self._ends.is_set() and (seconds := filling.step()) is not None:
+                self._ends.wait(seconds)
+            with self._mutex:
+                self._tables.remove(table)
+
+    def _next(self) -> Table | None:
+        with self._mutex:
+            if self._tables and not self._ends.is_set():
+                return self._tables[0]
+            self._thread = None
+            return None
+
+
+class _Filling:
+    """Fills the copies of one table, and says so in the log."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._begin = time.monotonic()
+        self._copied = 0
+        self._said: set[Outcome] = set()
+
+    def step(self) -> float | None:
+        """Returns when the next step is due, in seconds from now; None: there is none."""
+        begin = time.monotonic()
+        try:
+            outcome, copied = self._table.refill()
+        except _engine.EngineError as error:  # a server is lost; or the job has failed, or ends
+            _logger.info("rows of the table %r cannot be copied now: %s", self._table.name, error)
+            return _POLL_SECONDS
+        except RuntimeError as error:  # the session has ended
+            _logger.info("rows of the table %r are not copied: %s", self._table.name, error)
+            return None
+        self._copied += copied
+        self._say(outcome)
+        if outcome in (Outcome.DONE, Outcome.GONE):  # of the latter the next change tells
+            return None
+        pauses = {Outcome.MORE: time.monotonic() - begin, Outcome.NO_MEMORY: _NO_MEMORY_SECONDS}
+        return pauses.get(outcome, _POLL_SECONDS)
+
+    def _say(self, outcome: Outcome) -> None:
+        if outcome in self._said or outcome in (Outcome.WAIT, Outcome.GONE):
+            return
+        self._said.add(outcome)
+        if outcome is Outcome.DONE:
+            _logger.warning(
+                "all blocks of the table %r are on two servers again: %d bytes copied in %.1f s",
+                self._table.name,
+                self._copied,
+                time.monotonic() - self._begin,
+            )
+            return
+        _logger.warning(
+            "%d of %d blocks of the table %r are on one server only, because a server is lost: %s",
+            self._table.lacking(),
+            self._table.blocks,
+            self._table.name,
+            _WHAT_NEXT[outcome],
+        )
+
+
+_WHAT_NEXT = {
+    Outcome.MORE: "they are copied to another one",
+    Outcome.ALONE: "they are copied when it has been started again",
+    Outcome.NO_MEMORY: "no other one has memory for them",
+}
+
+refiller = Refiller()
+atexit.register(refiller.end)

@@ -1,0 +1,95 @@
+"""What a worker asks of a server that has rows of a table, as bytes: cc/base/table_request.h."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import Any
+
+import numpy as np
+
+from tf_byteps import _engine
+
+MAKE, READ, UPDATE, WRITE, STATE, COPY, REFILL, FILL = range(8)
+FOREVER = 1e8  # an exchange ends by a result or an error of the engine, which has the timeouts
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How a server makes and updates the rows of a table.
+
+    Attributes:
+        optimizer: 0 for SGD, 1 for Adagrad, 2 for RowWiseAdagrad.
+        slot_width: how many numbers the optimizer keeps for a row.
+        accumulator: what they begin with.
+        epsilon: the optimizer's.
+        distribution: of initial rows: 0 for a constant, 1 for a uniform distribution, 2 for a
+            normal one, 3 for a normal one within two standard deviations.
+        numbers: of the distribution: the value and 0, the limits, or mean and standard deviation.
+        seed: of the initial rows. Worker 0's counts.
+    """
+
+    optimizer: int
+    slot_width: int
+    accumulator: float
+    epsilon: float
+    distribution: int
+    numbers: tuple[float, float]
+    seed: int
+
+
+def spec(
+    name: str,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    block: tuple[int, int],
+    rule: Rule,
+) -> bytes:
+    """A block of a table.
+
+    Args:
+        name: of the table.
+        shape: of the block.
+        dtype: of the rows.
+        block: which one, and of how many.
+        rule: how rows are made and updated.
+    """
+    numbers = struct.pack(
+        "<4I5Q4d",
+        int(dtype.itemsize == 8),
+        rule.optimizer,
+        rule.distribution,
+        0,
+        *(*shape, *block, rule.seed % (1 << 64)),
+        *rule.numbers,
+        rule.accumulator,
+        rule.epsilon,
+    )
+    return numbers + name.encode()
+
+
+def head(kind: int, slot: int, number: int, rows: int, rate: float) -> bytes:
+    return struct.pack("<IIQqd", kind, slot, number, rows, rate)
+
+
+def error_of(handle: _engine.Handle) -> _engine.EngineError | None:
+    try:
+        handle.wait(FOREVER)
+    except _engine.EngineError as error:
+        return error
+    return None
+
+
+def is_lost(error: Exception) -> bool:
+    return getattr(error, "code", "") == "UNAVAILABLE"
+
+
+def lost(name: str, error: Exception) -> Exception:
+    """The error, with what it means for the table."""
+    text = (
+        f"the table {name!r} has lost rows with its servers: {error}; start the job again, and "
+        "load the last checkpoint"
+    )
+    made = type(error)(text)
+    made.code = getattr(error, "code", "")  # pyright: ignore[reportAttributeAccessIssue]
+    return made
