@@ -117,7 +117,7 @@ valgrind: build/packages.stamp  ## Runs whole jobs under valgrind: nothing is lo
 simulation: build/packages.stamp  ## Breaks 10,000 simulated jobs of each kind at random (SIMULATION_SEEDS; about 15 minutes of one core).
 	$(BAZEL) build //cc/simulation/...
 	BYTEPS_SIMULATION_PEERS=64 $$($(BAZEL) info bazel-bin)/cc/simulation/large_job_test
-	for test in faults sets joins stores quorum elastic; do \
+	for test in faults sets joins stores tables quorum elastic; do \
 	  BYTEPS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) \
 	    $$($(BAZEL) info bazel-bin)/cc/simulation/$${test}_test --gtest_filter='*NoSeed*' || exit 1; \
 	done

@@ -25,6 +25,10 @@ class JobProgram {
   virtual bool Run(Worker* worker, int32_t rank) = 0;
   // At the end of the job: what a worker got is still as it was.
   virtual void CheckEnd(int32_t /*rank*/) {}
+  // Whether a server may be killed now, without an exchange that fails; and it is killed. Only of
+  // programs that ask for that (SimulatedJob::LoseServer).
+  virtual bool MayLose(int32_t /*server*/) const { return true; }
+  virtual void OnLose() {}
   // Of one round of all tensors.
   virtual uint64_t ResultBytes() const { return std::numeric_limits<uint32_t>::max(); }
 

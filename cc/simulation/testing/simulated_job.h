@@ -31,6 +31,7 @@
 #include "cc/simulation/testing/simulation_outcome.h"
 #include "cc/simulation/testing/simulation_run.h"
 #include "cc/simulation/testing/store_program.h"
+#include "cc/simulation/testing/table_program.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -42,6 +43,7 @@ enum class Programs {
   kQuorum,   // rounds that end when a quorum has come (quorum_program.h)
   kSets,     // all kinds of rounds among process sets (set_program.h)
   kJoins,    // and with workers that join
+  kTables,   // a table on the servers (table_program.h)
   kElastic,  // steps of an elastic job, which is an ElasticJob (elastic_program.h)
 };
 
@@ -88,6 +90,7 @@ class SimulatedJob final : private SimulationRun {
       job_.worker_hosts.assign(2 + Draw(SetProgram::kMostWorkers - 2), "host");
       job_.options.compression.min_compress_bytes = 0;
     }
+    if (programs_ == Programs::kTables) job_.server_hosts.assign(2 + Draw(1), "servers");
     MakeProgram();
     schedule_.After(kLongestNanos, [this] { Expect(has_ended_, "the job does not end"); });
     coordinator_ = std::make_unique<Coordinator>(job_.options, NewVan("coordinator"));
@@ -139,6 +142,10 @@ class SimulatedJob final : private SimulationRun {
       case Programs::kQuorum:
         job_.options.deterministic = false;
         program_ = std::make_unique<QuorumProgram>(&schedule_, num_workers, &outcome_);
+        break;
+      case Programs::kTables:
+        program_ =
+            std::make_unique<TableProgram>(&schedule_, num_workers, job_.num_servers(), &outcome_);
         break;
       case Programs::kSets:
       case Programs::kJoins:
@@ -212,6 +219,7 @@ class SimulatedJob final : private SimulationRun {
           return tensor.kind == ExchangeKind::kAllToAll || tensor.backup_workers > 0;
         });
     size_t may_die = needs_servers ? 0 : job_.num_servers() - 1;
+    if (programs_ == Programs::kTables) may_die = 6;  // each several times
     const int64_t within = static_cast<int64_t>(1 + Draw(3)) *
                            (drawn_->pause_ns + 4 * kMillisecond) * drawn_->rounds / 2;
     const size_t faults = Draw(6);
@@ -269,6 +277,7 @@ class SimulatedJob final : private SimulationRun {
 
   // One that has been lost and has not come again does not count as a server any more.
   void LoseServer() {
+    if (programs_ == Programs::kTables) return LoseServerOfTable();
     const auto rank = static_cast<int32_t>(Draw(current_.size() - 1));
     const std::string name = servers_[current_[rank]].name;
     if (network_.IsDead(name) || has_ended_) return;
@@ -281,6 +290,21 @@ class SimulatedJob final : private SimulationRun {
       network_.Kill(name);
     }
     if (Chance(0.5)) StartAgain(rank);
+  }
+
+  // When all of its rows are on other servers, too.
+  void LoseServerOfTable() {
+    int32_t rank = 0;
+    const auto may_lose = [&] {
+      rank = static_cast<int32_t>(Draw(current_.size() - 1));
+      return !network_.IsDead(servers_[current_[rank]].name) && program_->MayLose(rank);
+    };
+    while (!has_ended_ && !may_lose()) schedule_.Sleep(10 * kMillisecond);
+    if (has_ended_) return;
+    faults_.has_lost_server = true;
+    program_->OnLose();
+    network_.Kill(servers_[current_[rank]].name);
+    if (current_.size() == 2 || Chance(0.6)) StartAgain(rank);
   }
 
   void StartAgain(int32_t rank) {

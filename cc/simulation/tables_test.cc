@@ -1,0 +1,100 @@
+// Tables on servers under random faults: of each seed everything holds that table_program.h checks.
+// And planted bugs are found.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "cc/base/table_request.h"
+#include "cc/simulation/testing/seeds.h"
+
+namespace byteps {
+namespace {
+
+class TablesTest : public SimulationTest {};
+
+// Protocol rules 15, 38, 39.
+TEST_F(TablesTest, NoSeedLosesAChangeOrMakesOneTwice) {
+  SimulationOutcome all;
+  if (!RunSeeds(Programs::kTables, &all)) return;
+  EXPECT_GT(all.lost_servers, 500u);
+  EXPECT_GT(all.returned_servers, 300u);
+  EXPECT_GT(all.retried_parts, 500u);
+  EXPECT_GT(all.filled_copies, 300u);
+}
+
+// Changes what workers ask of servers, with the exchange's key. Requests keep their length.
+Plant InRequests(const std::function<void(uint64_t key, TableRequest::Kind kind,
+                                          std::string* request)>& change) {
+  return [change](SimulatedNetwork* network) {
+    network->tamper().on_frame = [change](const std::string& from, const std::string& to,
+                                          OutgoingFrame* frame) {
+      const bool is_request = frame->header.type == FrameType::kPush && frame->payload != nullptr &&
+                              frame->header.payload_bytes >= 32 && from.rfind("worker", 0) == 0 &&
+                              to.rfind("server", 0) == 0;
+      if (!is_request) return;
+      std::string request(static_cast<const char*>(frame->payload), frame->header.payload_bytes);
+      uint32_t kind = 0;
+      std::memcpy(&kind, request.data(), sizeof(kind));
+      const std::string sent = request;
+      change(frame->header.key, static_cast<TableRequest::Kind>(kind), &request);
+      if (request != sent) ReplacePayload(frame, request);
+    };
+  };
+}
+
+// Which copies are being filled, from what is asked of them.
+class Filling {
+ public:
+  // What a kFill says, where the next rows begin, counts from here on.
+  static constexpr size_t kNextAt = sizeof(uint64_t);
+
+  bool IsFilled(uint64_t key) const { return rows_.count(key) > 0; }
+  int64_t RowsOf(uint64_t key) const { return rows_.at(key); }
+  // Where the values of a request begin.
+  static size_t ValuesAt(const std::string& request) {
+    return 32 + NumberAt<int64_t>(request, 16) * sizeof(int64_t);
+  }
+
+  void See(uint64_t key, TableRequest::Kind kind, const std::string& request) {
+    if (kind == TableRequest::Kind::kRefill) rows_[key] = NumberAt<int64_t>(request, 32 + 16);
+    if (kind != TableRequest::Kind::kFill || !IsFilled(key)) return;
+    if (NumberAt<int64_t>(request, ValuesAt(request) + kNextAt) == RowsOf(key)) rows_.erase(key);
+  }
+
+ private:
+  std::map<uint64_t, int64_t> rows_;  // of the blocks, by key
+};
+
+// Protocol rule 39: a copy counts as complete after its first rows.
+TEST_F(TablesTest, ACopyThatIsCompleteTooEarlyIsFound) {
+  const auto filling = std::make_shared<Filling>();
+  const auto plant = InRequests([filling](uint64_t key, TableRequest::Kind kind,
+                                          std::string* request) {
+    if (kind == TableRequest::Kind::kFill && filling->IsFilled(key)) {
+      const int64_t rows = filling->RowsOf(key);
+      std::memcpy(&(*request)[Filling::ValuesAt(*request) + Filling::kNextAt], &rows, sizeof(rows));
+    }
+    filling->See(key, kind, *request);
+  });
+  EXPECT_TRUE(IsFound(plant, Programs::kTables));
+}
+
+// Protocol rule 39: changes that are made while a copy is filled are not made there.
+TEST_F(TablesTest, AChangeThatIsLostDuringFillingIsFound) {
+  const auto filling = std::make_shared<Filling>();
+  const auto plant =
+      InRequests([filling](uint64_t key, TableRequest::Kind kind, std::string* request) {
+        filling->See(key, kind, *request);
+        if (kind != TableRequest::Kind::kUpdate || !filling->IsFilled(key)) return;
+        const size_t begin = Filling::ValuesAt(*request);
+        std::memset(request->data() + begin, 0, request->size() - begin);
+      });
+  EXPECT_TRUE(IsFound(plant, Programs::kTables));
+}
+
+}  // namespace
+}  // namespace byteps

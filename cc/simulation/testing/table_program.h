@@ -1,0 +1,216 @@
+// TableProgram: what workers do with a table on the servers (ExchangeKind::kTable) in a
+// SimulatedJob, as tf_byteps/tables/server_table.py does it.
+//
+// Rows begin as 0, and each change adds to some of them numbers that follow from the worker, the
+// change and the row. Checked of each lookup: rows have exactly the changes that this worker has
+// made. A server is killed whenever each block has all rows on another one: so no change and no
+// lookup may fail.
+#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_
+#define TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/base/thread.h"
+#include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/job_program.h"
+#include "cc/simulation/testing/program_exchange.h"
+#include "cc/simulation/testing/simulation_outcome.h"
+#include "cc/simulation/testing/table_copies.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+
+class TableProgram final : public JobProgram {
+ public:
+  TableProgram(EventSchedule* schedule, int32_t num_workers, int32_t num_servers,
+               SimulationOutcome* outcome)
+      : schedule_(*schedule),
+        num_workers_(num_workers),
+        outcome_(*outcome),
+        barrier_(schedule, num_workers),
+        copies_(num_servers),
+        made_(num_workers, std::vector<uint64_t>(num_servers, 0)),
+        readable_(num_workers, std::vector<int>(num_servers, 0)) {
+    rows_ = 1 + static_cast<int64_t>(schedule_.Draw(19));
+    changes_ = 4 + static_cast<int>(schedule_.Draw(40));
+    pause_ns_ = static_cast<int64_t>(schedule_.Draw(60000)) * 1000;
+    width_ = 1 + schedule_.Draw(3);
+  }
+
+  bool MayLose(int32_t server) const override { return copies_.MayLose(server); }
+  void OnLose() override { copies_.OnLose(); }
+
+  bool Run(Worker* worker, int32_t rank) override {
+    Thread copier;
+    if (rank == 0) copier = Thread("copier", [this, worker] { FillCopies(worker); });
+    const bool is_well = Train(worker, rank) && barrier_.Meet(rank);
+    if (!is_well) barrier_.Fail();
+    if (rank == 0) {
+      has_ended_ = true;
+      copier.Join();
+    }
+    return is_well;
+  }
+
+ private:
+  int blocks() const { return static_cast<int>(made_[0].size()); }
+
+  bool Train(Worker* worker, int32_t rank) {
+    if (!Change(worker, rank, [this](int block) { return MakeBytes(block); })) return false;
+    for (int change = 1; change <= changes_; ++change) {
+      if (schedule_.Chance(0.7))
+        schedule_.Sleep(static_cast<int64_t>(schedule_.Draw((rank + 1) * pause_ns_)));
+      if (schedule_.Chance(0.5) && !Look(worker, rank)) return false;
+      if (!Change(worker, rank,
+                  [=](int block) { return UpdateBytes(rank, block, made_[rank][block]); }))
+        return false;
+    }
+    return Look(worker, rank);
+  }
+
+  // ---- requests
+
+  std::string MakeBytes(int block) const {
+    TableSpec spec;
+    spec.rows = rows_;
+    spec.width = width_;
+    spec.block = block;
+    spec.num_blocks = blocks();
+    spec.name = "table";
+    return TableRequestBytes(TableRequest::Kind::kMake, 0, {}, EncodeTableSpec(spec));
+  }
+
+  // What a worker's change takes away from the numbers of a row; 0: it has not this row.
+  static float Given(int32_t rank, int block, uint64_t change, int64_t row) {
+    if ((static_cast<uint64_t>(row) + change + rank) % 3 == 0) return 0;
+    return static_cast<float>(1 + (rank * 7 + block * 5 + change * 3 + row) % 11);
+  }
+
+  std::string UpdateBytes(int32_t rank, int block, uint64_t change) const {
+    std::vector<int64_t> indices;
+    std::string values;
+    for (int64_t row = 0; row < rows_; ++row) {
+      const float value = Given(rank, block, change, row);
+      if (value == 0) continue;
+      indices.push_back(row);
+      for (uint64_t i = 0; i < width_; ++i) AppendNumber(value, &values);
+    }
+    return TableRequestBytes(TableRequest::Kind::kUpdate, change, indices, values, 1);
+  }
+
+  float Expected(int block, int64_t row, uint64_t changes) const {
+    float value = 0;
+    for (uint64_t change = 1; change < changes; ++change) {
+      for (int32_t rank = 0; rank < num_workers_; ++rank) value -= Given(rank, block, change, row);
+    }
+    return value;
+  }
+
+  // ---- what a worker does
+
+  // Worker 0's requests and those of the thread that fills copies take turns.
+  void Lock(int32_t rank) {
+    while (rank == 0 && is_locked_) schedule_.Sleep(100000);
+    if (rank == 0) is_locked_ = true;
+  }
+  void Unlock(int32_t rank) {
+    if (rank == 0) is_locked_ = false;
+  }
+
+  bool Change(Worker* worker, int32_t rank, const std::function<std::string(int)>& request) {
+    Lock(rank);
+    std::vector<std::shared_ptr<TableExchange>> asked;
+    for (int block = 0; block < blocks(); ++block) {
+      for (int copy = 0; copy < 2; ++copy)
+        asked.push_back(TableExchange::Begin(worker, block, copy, request(block)));
+    }
+    outcome_.exchanges += asked.size();
+    for (int block = 0; block < blocks(); ++block) {
+      Status statuses[2];
+      for (int copy = 0; copy < 2; ++copy) {
+        statuses[copy] = asked[2 * block + copy]->Await();
+        if (!statuses[copy].ok() && rank == 0) copies_.NoteLost(block, copy);
+      }
+      if (statuses[0].ok() || statuses[1].ok()) {
+        ++made_[rank][block];
+      } else if (failure_.empty()) {
+        failure_ = "worker " + std::to_string(rank) + ", block " + std::to_string(block) +
+                   ", change " + std::to_string(made_[rank][block]) + ": " +
+                   statuses[0].ToString() + "; " + statuses[1].ToString();
+      }
+    }
+    Unlock(rank);
+    return failure_.empty();
+  }
+
+  bool Look(Worker* worker, int32_t rank) {
+    Lock(rank);
+    const bool is_well = LookLocked(worker, rank);
+    Unlock(rank);
+    return is_well;
+  }
+
+  bool LookLocked(Worker* worker, int32_t rank) {
+    std::vector<int64_t> indices(rows_);
+    for (int64_t row = 0; row < rows_; ++row) indices[row] = row;
+    for (int block = 0; block < blocks(); ++block) {
+      const uint64_t made = made_[rank][block];
+      const std::string request = TableRequestBytes(TableRequest::Kind::kRead, made, indices);
+      int& copy = readable_[rank][block];
+      std::shared_ptr<TableExchange> asked = TableExchange::Begin(worker, block, copy, request);
+      if (!asked->Await().ok()) {
+        copy = 1 - copy;
+        asked = TableExchange::Begin(worker, block, copy, request);
+      }
+      const std::string what = "worker " + std::to_string(rank) + ", block " +
+                               std::to_string(block) + " after " + std::to_string(made) +
+                               " changes: ";
+      const Status status = asked->Await();
+      ++outcome_.exchanges;
+      if (!status.ok()) {
+        failure_ = what + status.ToString();
+        return false;
+      }
+      for (int64_t i = 0; i < rows_ * static_cast<int64_t>(width_); ++i) {
+        const int64_t row = i / static_cast<int64_t>(width_);
+        const float got = NumberAt<float>(asked->output, i * sizeof(float));
+        if (got == Expected(block, row, made)) continue;
+        schedule_.Fail(what + "row " + std::to_string(row) + " has " + std::to_string(got) +
+                       " and not " + std::to_string(Expected(block, row, made)));
+        return true;
+      }
+    }
+    return true;
+  }
+
+  void FillCopies(Worker* worker) {
+    while (!has_ended_) {
+      Lock(0);
+      outcome_.filled_copies += copies_.Step(worker, made_[0]);
+      Unlock(0);
+      schedule_.Sleep(static_cast<int64_t>(1 + schedule_.Draw(20)) * 1000000);
+    }
+  }
+
+  EventSchedule& schedule_;
+  const int32_t num_workers_;
+  SimulationOutcome& outcome_;
+  int64_t rows_ = 0;  // of a block
+  uint64_t width_ = 1;
+  int changes_ = 0;
+  int64_t pause_ns_ = 0;
+  ProgramBarrier barrier_;
+  TableCopies copies_;                       // worker 0's
+  std::vector<std::vector<uint64_t>> made_;  // changes, by worker and block
+  std::vector<std::vector<int>> readable_;   // which copy has answered, by worker and block
+  bool is_locked_ = false;
+  bool has_ended_ = false;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_
