@@ -280,7 +280,7 @@ class ServerTable:
 
         Args:
             request: what to ask for, of a block.
-            needs_all: a change that one of two servers has not made is an error.
+            needs_all: a change that one of two servers refuses is an error.
         """
         begun = []
         for block in range(self.blocks):
@@ -290,7 +290,8 @@ class ServerTable:
         for block, handles in enumerate(begun):
             outcomes = [requests.error_of(handle) for handle in handles]
             errors = [error for error in outcomes if error is not None]
-            if len(errors) < len(handles) and not (needs_all and errors):
+            is_made = len(errors) < len(handles)
+            if is_made and not (needs_all and any(not requests.is_lost(e) for e in errors)):
                 self._made[block] += 1
                 self._note_lost(block, outcomes)
             else:
