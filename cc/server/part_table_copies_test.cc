@@ -62,6 +62,13 @@ class PartTableCopiesTest : public ::testing::Test {
     return Ask(whole, &whole_round, 0, CopyBytes(number, begin, 1));
   }
 
+  // Change 2 is made while the filling begins, and without this copy.
+  void Begin() {
+    const std::string begun = Ask(lost, &lost_round, 0, RefillBytes(SomeTable(), 2));
+    EXPECT_EQ(StateIn(begun), CopyState::kFilling);
+    Change(whole, &whole_round, 2, {5});
+  }
+
   std::string Read(const TableEntry& entry, uint64_t* round, uint64_t number) {
     return Ask(entry, round, 0, RequestBytes(Kind::kRead, number, {0, 1, 2, 3, 4, 5, 6, 7}));
   }
@@ -76,41 +83,40 @@ TEST_F(PartTableCopiesTest, ALostCopyIsFilledWhileRowsChange) {
   EXPECT_EQ(workers.service.counters().lacking_blocks, 1u);
   EXPECT_EQ(StateIn(Ask(lost, &lost_round, 0, RequestBytes(Kind::kState, 2, {}))),
             CopyState::kLost);
-  const std::string begun = Ask(lost, &lost_round, 0, RefillBytes(SomeTable(), 2));
-  EXPECT_EQ(StateIn(begun), CopyState::kFilling);
-  std::string copied = CopyOne(2, 0);  // rows 0 to 4: of them 2 is a changed one
-  EXPECT_EQ(StateIn(Ask(lost, &lost_round, 0, FillBytes(2, 0, copied))), CopyState::kFilling);
-  EXPECT_NE(Read(lost, &lost_round, 2).find("has none of its rows"), std::string::npos);
+  Begin();
+  std::string copied = CopyOne(3, 0);  // rows 0 to 4: of them 2 is a changed one
+  EXPECT_EQ(StateIn(Ask(lost, &lost_round, 0, FillBytes(3, 0, copied))), CopyState::kFilling);
+  EXPECT_NE(Read(lost, &lost_round, 3).find("has none of its rows"), std::string::npos);
   // Of the rows that change now, 2 is there, 5 is to come, and 7 has never been changed.
-  Change(whole, &whole_round, 2, {2, 5, 7});
-  Change(lost, &lost_round, 2, {2, 5, 7});
-  copied = CopyOne(3, 5);
-  EXPECT_EQ(StateIn(Ask(lost, &lost_round, 0, FillBytes(3, 5, copied))), CopyState::kFilling);
-  copied = CopyOne(3, 7);
-  EXPECT_EQ(StateIn(Ask(lost, &lost_round, 0, FillBytes(3, 7, copied))), CopyState::kWhole);
+  Change(whole, &whole_round, 3, {2, 5, 7});
+  Change(lost, &lost_round, 3, {2, 5, 7});
+  copied = CopyOne(4, 5);
+  EXPECT_EQ(StateIn(Ask(lost, &lost_round, 0, FillBytes(4, 5, copied))), CopyState::kFilling);
+  copied = CopyOne(4, 7);
+  EXPECT_EQ(StateIn(Ask(lost, &lost_round, 0, FillBytes(4, 7, copied))), CopyState::kWhole);
   EXPECT_EQ(workers.service.counters().lacking_blocks, 0u);
-  const std::string expected = Read(whole, &whole_round, 3);
+  const std::string expected = Read(whole, &whole_round, 4);
   EXPECT_EQ(expected.size(), 8 * 2 * sizeof(float));
-  EXPECT_EQ(Read(lost, &lost_round, 3), expected);
+  EXPECT_EQ(Read(lost, &lost_round, 4), expected);
 }
 
 TEST_F(PartTableCopiesTest, RowsOfAnotherChangeAreNotFilledIn) {
-  Ask(lost, &lost_round, 0, RefillBytes(SomeTable(), 2));
-  const std::string copied = CopyOne(2, 0);
-  EXPECT_NE(Ask(lost, &lost_round, 0, FillBytes(3, 0, copied)).find("has none of its rows"),
+  Begin();
+  const std::string copied = CopyOne(3, 0);
+  EXPECT_NE(Ask(lost, &lost_round, 0, FillBytes(4, 0, copied)).find("has none of its rows"),
             std::string::npos);
-  EXPECT_NE(CopyOne(1, 0).find("has none of its rows"), std::string::npos);
-  EXPECT_NE(CopyOne(3, 0).find("has none of its rows"), std::string::npos);
+  EXPECT_NE(CopyOne(2, 0).find("has none of its rows"), std::string::npos);
+  EXPECT_NE(CopyOne(4, 0).find("has none of its rows"), std::string::npos);
 }
 
 TEST_F(PartTableCopiesTest, RowsAreFilledInInOrder) {
-  Ask(lost, &lost_round, 0, RefillBytes(SomeTable(), 2));
-  const std::string copied = CopyOne(2, 5);
-  EXPECT_NE(Ask(lost, &lost_round, 0, FillBytes(2, 5, copied)).find("those from 0 on are next"),
+  Begin();
+  const std::string copied = CopyOne(3, 5);
+  EXPECT_NE(Ask(lost, &lost_round, 0, FillBytes(3, 5, copied)).find("those from 0 on are next"),
             std::string::npos);
 }
 
-TEST_F(PartTableCopiesTest, AChangeThatAWorkerHasBeenRefusedIsNotWaitedFor) {
+TEST_F(PartTableCopiesTest, AChangeThatAWorkerMayHaveBeenRefusedIsNotWaitedFor) {
   // Worker 1 asks for change 2 before the filling begins, worker 0 afterwards.
   workers.Push(lost, 1, 2, RequestBytes(Kind::kUpdate, 2, {}));
   EXPECT_NE(Answer(1).find("has none of its rows"), std::string::npos);
@@ -132,12 +138,12 @@ TEST_F(PartTableCopiesTest, ACopyThatIsNotLostIsNotFilled) {
 }
 
 TEST_F(PartTableCopiesTest, BytesThatAreNoRowsOfThisTableGetASentence) {
-  Ask(lost, &lost_round, 0, RefillBytes(SomeTable(), 2));
-  std::string fill = FillBytes(2, 0, CopyOne(2, 0));
+  Begin();
+  std::string fill = FillBytes(3, 0, CopyOne(3, 0));
   fill.pop_back();
   EXPECT_NE(Ask(lost, &lost_round, 0, fill).find("worker 0: it fills in 1 rows of the block with"),
             std::string::npos);
-  EXPECT_NE(CopyOne(2, 8).find("it asks for a copy of no row"), std::string::npos);
+  EXPECT_NE(CopyOne(3, 8).find("it asks for a copy of no row"), std::string::npos);
 }
 
 }  // namespace

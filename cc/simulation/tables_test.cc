@@ -14,6 +14,8 @@
 namespace byteps {
 namespace {
 
+constexpr uint64_t kSeedsThatFailed[] = {4734};
+
 class TablesTest : public SimulationTest {};
 
 // Protocol rules 15, 38, 39.
@@ -25,6 +27,10 @@ TEST_F(TablesTest, NoSeedLosesAChangeOrMakesOneTwice) {
   EXPECT_GT(all.retried_parts, 500u);
   EXPECT_GT(all.filled_copies, 300u);
 }
+
+// Protocol rule 39: a copy had refused a change on the server that it was on before, and waited for
+// it.
+TEST_F(TablesTest, SeedsThatFailedDoSoNoMore) { ExpectToPass(kSeedsThatFailed, Programs::kTables); }
 
 // Changes what workers ask of servers, with the exchange's key. Requests keep their length.
 Plant InRequests(const std::function<void(uint64_t key, TableRequest::Kind kind,

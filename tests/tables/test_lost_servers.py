@@ -81,45 +81,6 @@ def test_nor_does_one_that_is_lost_in_the_middle_of_steps(tmp_path):
     assert [digest for _, digest in results] == [expected[0][1]] * 2, output
 
 
-def _train_in_stages(folder, stages):
-    """Trains epochs, and after each waits to be told to go on. Returns a digest of all weights."""
-    import tf_byteps
-    from tests.tables import on_servers_programs as programs
-
-    tf_byteps.init()
-    with tf_byteps.BytePSStrategy().scope():
-        model = programs.made(programs.on_servers, "Adagrad")
-        for stage in range(stages):
-            programs.fit(model, 1)
-            pathlib.Path(folder, f"trained_{stage}_{tf_byteps.rank()}").touch()
-            while not pathlib.Path(folder, f"go_on_{stage}").exists():
-                time.sleep(0.02)
-        tables = model.get_layer("tables").get_embedding_tables()
-        weights = [*tables.values(), *model.get_layer("hidden").get_weights()]
-    return hashlib.sha256(b"".join(each.tobytes() for each in weights)).hexdigest()
-
-
-def _run_in_stages(folder, servers, stages, between):
-    """Calls `between` with the cluster after each stage. Returns what the workers return."""
-    env = {"BYTEPS_DETERMINISTIC": "1"}
-    with Cluster(_train_in_stages, 2, servers, env, [str(folder), stages]) as cluster:
-        for stage in range(stages):
-            wait_until(
-                lambda stage=stage: (
-                    all((folder / f"trained_{stage}_{rank}").exists() for rank in range(2))
-                    or any(worker.popen.poll() is not None for worker in cluster.workers)
-                ),
-                240,
-            )
-            between(cluster, stage)
-            (folder / f"go_on_{stage}").touch()
-        cluster.wait_for(cluster.workers, 240)
-        outcomes = [process.outcome() for process in cluster.processes()]
-    results = [each.result for each in outcomes if each.label.startswith("worker")]
-    assert all(results), describe(outcomes)
-    return results, describe(outcomes)
-
-
 def _await_event(cluster, server, text):
     """Waits until the scheduler says this of a server."""
 
@@ -132,7 +93,7 @@ def _await_event(cluster, server, text):
     assert is_said(), describe([each.outcome() for each in cluster.processes()])
 
 
-def _replace(cluster, server):
+def replace(cluster, server):
     """Kills a server, and starts it again."""
     old = cluster.servers[server]
     old.kill()
@@ -142,54 +103,14 @@ def _replace(cluster, server):
     _await_event(cluster, server, "been started again")
 
 
-def _await_copies(cluster, times):
-    """Waits until worker 0 has copied the blocks of both tables so often."""
+def await_copies(cluster, times, tables=2, seconds=60):
+    """Waits until worker 0 has copied the blocks of all tables so often."""
     worker = cluster.workers[0]
     text = "are on two servers again"
-    wait_until(lambda: worker.output().count(text) == 2 * times or worker.popen.poll(), 60)
-    assert worker.output().count(text) == 2 * times, worker.output()
-
-
-STAGES = 5
-
-
-@pytest.fixture(scope="module")
-def in_stages(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("in_stages")
-    (first, second), output = _run_in_stages(folder, 2, STAGES, lambda cluster, stage: None)
-    assert first == second, output
-    return first
-
-
-# Protocol rule 39.
-def test_each_of_two_servers_is_lost_once(tmp_path, in_stages):
-    def between(cluster, stage):
-        if stage % 2 == 0 and stage < 4:
-            _replace(cluster, stage // 2)
-        elif stage % 2 == 1:
-            _await_copies(cluster, stage // 2 + 1)
-
-    results, output = _run_in_stages(tmp_path, 2, STAGES, between)
-    assert results == [in_stages, in_stages], output
-
-
-def test_a_third_server_gets_the_blocks_of_a_lost_one(tmp_path):
-    """Two of three are lost, one after the other, and none is started again."""
-
-    def between(cluster, stage):
-        if stage in (0, 2):
-            cluster.servers[stage // 2].kill()
-            cluster.servers[stage // 2].popen.wait()
-        if stage == 1:
-            _await_copies(cluster, 1)
-
-    folders = [tmp_path / name for name in ("undisturbed", "killed")]
-    for folder in folders:
-        folder.mkdir()
-    expected, _ = _run_in_stages(folders[0], 3, 4, lambda cluster, stage: None)
-    results, output = _run_in_stages(folders[1], 3, 4, between)
-    assert results == expected, output
-    assert "are on one server only, because a server is lost: they are copied when" in output
+    wait_until(
+        lambda: worker.output().count(text) == tables * times or worker.popen.poll(), seconds
+    )
+    assert worker.output().count(text) == tables * times, worker.output()
 
 
 def _train_until_told(folder):
@@ -210,25 +131,46 @@ def _train_until_told(folder):
     return epochs, digest
 
 
-def test_each_of_two_servers_is_lost_once_in_the_middle_of_steps(tmp_path):
-    folders = [tmp_path / name for name in ("undisturbed", "killed")]
-    for folder in folders:
-        folder.mkdir()
+def _compare(folder, servers, harm):
+    """Trains while `harm` is at work with the cluster, and as much undisturbed."""
+    folders = [folder / name for name in ("harmed", "undisturbed")]
+    for each in folders:
+        each.mkdir()
     env = {"BYTEPS_DETERMINISTIC": "1"}
-    with Cluster(_train_until_told, 2, 2, env, [str(folders[1])]) as cluster:
-        wait_until(lambda: (folders[1] / "trained_0").exists(), 240)
-        for server in range(2):
-            _replace(cluster, server)
-            _await_copies(cluster, server + 1)
-        reached = int((folders[1] / "trained_0").read_text())
-        (folders[1] / "told").write_text(str(reached + 50))  # more than any worker has begun
-        (folders[1] / "told").rename(folders[1] / "epochs")
+    with Cluster(_train_until_told, 2, servers, env, [str(folders[0])]) as cluster:
+        wait_until(lambda: (folders[0] / "trained_0").exists(), 240)
+        harm(cluster)
+        epochs = int((folders[0] / "trained_0").read_text()) + 50  # more than any worker has begun
+        (folders[0] / "told").write_text(str(epochs))
+        (folders[0] / "told").rename(folders[0] / "epochs")
         cluster.wait_for(cluster.workers, 240)
         outcomes = [process.outcome() for process in cluster.processes()]
     results = [each.result for each in outcomes if each.label.startswith("worker")]
-    (folders[0] / "epochs").write_text(str(reached + 50))
-    expected = run_workers(_train_until_told, 2, 2, env, 240, [str(folders[0])])
+    (folders[1] / "epochs").write_text(str(epochs))
+    expected = run_workers(_train_until_told, 2, servers, env, 240, [str(folders[1])])
     assert results == expected, describe(outcomes)
+
+
+# Protocol rule 39.
+def test_each_of_two_servers_is_lost_once(tmp_path):
+    def harm(cluster):
+        for server in range(2):
+            replace(cluster, server)
+            await_copies(cluster, server + 1)
+
+    _compare(tmp_path, 2, harm)
+
+
+def test_a_third_server_gets_the_blocks_of_a_lost_one(tmp_path):
+    """Two of three are lost, one after the other, and none is started again."""
+
+    def harm(cluster):
+        cluster.servers[0].kill()
+        await_copies(cluster, 1)
+        cluster.servers[1].kill()
+        cluster.workers[0].wait_for_output("because a server is lost: they are copied when")
+
+    _compare(tmp_path, 3, harm)
 
 
 def test_a_table_that_has_lost_both_servers_of_a_block_says_so(tmp_path):

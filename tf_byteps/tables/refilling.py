@@ -92,7 +92,7 @@ def step(ask: Ask, lost: int, made: int) -> tuple[Outcome, int]:
             return Outcome.NO_MEMORY, 0
     if target.state == _WHOLE:
         return Outcome.DONE, 0
-    # It begins with a change that some worker has not asked it for yet.
+    # It begins after the next change, for which some worker may have asked before.
     if target.state != _FILLING or target.made != made or source.made != made:
         return Outcome.WAIT, 0
     begin = struct.pack("<q", target.filled)

@@ -7,10 +7,7 @@ namespace byteps {
 TableChanges::TableChanges(int32_t num_workers) : workers_(num_workers) {}
 
 TableChanges::Verdict TableChanges::OnChange(int32_t worker, uint64_t number, uint64_t training) {
-  if (is_lost() || number > made_) {
-    missed_ = std::max(missed_, number + 1);
-    return Verdict::kLost;
-  }
+  if (is_lost() || number > made_) return Verdict::kLost;
   if (number < begun_) return Verdict::kMissed;
   if (number < made_) return Verdict::kIsIn;
   Asked& asked = workers_[worker];
@@ -44,7 +41,7 @@ void TableChanges::Lose() {
 
 void TableChanges::Refill(uint64_t number) {
   state_ = State::kFilling;
-  made_ = begun_ = std::max(number, missed_);
+  made_ = begun_ = number + 1;
 }
 
 bool TableChanges::Withdraw(int32_t worker, uint64_t training) {

@@ -7,9 +7,8 @@
 // rows with exactly n.
 //
 // A copy that has lost its rows gets them again from another one (docs/protocol.md, rule 39),
-// between changes: what is filled in at change n has all changes before n. From which change on it
-// takes part, it decides when the filling begins: not in one that it has refused to some worker
-// already.
+// between changes: what is filled in at change n has all changes before n. It takes part from the
+// first change on that nobody can have asked for before the filling begins.
 #ifndef TF_BYTEPS_CC_SERVER_STATE_TABLE_CHANGES_H_
 #define TF_BYTEPS_CC_SERVER_STATE_TABLE_CHANGES_H_
 
@@ -45,7 +44,8 @@ class TableChanges {
   void Failed();
   // A change was made elsewhere that is not here, or all is gone.
   void Lose();
-  // Only of a lost copy: it is filled by a worker who has made so many changes.
+  // Only of a lost copy: it is filled by a worker who has made so many changes. Others may have
+  // asked for the next one, here or where the copy was before, and been refused.
   void Refill(uint64_t number);
   // All rows have been filled in.
   void EndFilling() { state_ = State::kWhole; }
@@ -72,7 +72,6 @@ class TableChanges {
   uint64_t made_ = 0;
   State state_ = State::kWhole;
   uint64_t begun_ = 0;
-  uint64_t missed_ = 0;  // changes below have been refused to some worker
 };
 
 }  // namespace byteps
