@@ -124,17 +124,6 @@ void PartTable::Lose(std::vector<Reply>* replies) {
   rows_ = nullptr;
 }
 
-Status PartTable::Lost() const {
-  return Unavailable(Title() +
-                     ": this server has none of its rows, because they were on a server that is "
-                     "lost");
-}
-
-Status PartTable::Refused(const Newest& worker, const Status& why) const {
-  return Status(why.code(),
-                Title() + ", " + WorkerName(worker.header.worker) + ": " + why.message());
-}
-
 Status PartTable::Read(const Newest& worker, std::shared_ptr<Buffer>* answer) const {
   if (rows_ == nullptr || !changes_.MayRead(worker.request.number)) return Lost();
   const Status checked = CheckTableRequest(worker.request, rows_->spec());

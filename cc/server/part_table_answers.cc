@@ -7,6 +7,17 @@
 
 namespace byteps {
 
+Status PartTable::Lost() const {
+  return Unavailable(Title() +
+                     ": this server has none of its rows, because they were on a server that is "
+                     "lost");
+}
+
+Status PartTable::Refused(const Newest& worker, const Status& why) const {
+  return Status(why.code(),
+                Title() + ", " + WorkerName(worker.header.worker) + ": " + why.message());
+}
+
 // A number of bytes for each worker, and so many bytes for this one.
 Status PartTable::NewAnswer(int32_t rank, uint64_t bytes, std::shared_ptr<Buffer>* answer) const {
   const uint64_t head_bytes = options_.num_workers * sizeof(int64_t);

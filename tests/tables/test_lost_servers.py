@@ -119,10 +119,10 @@ def _train_until_told(folder):
     from tests.tables import on_servers_programs as programs
 
     tf_byteps.init()
-    epochs, told = 0, pathlib.Path(folder, "epochs")
+    epochs, last = 0, pathlib.Path(folder, "epochs")
     with tf_byteps.BytePSStrategy().scope():
         model = programs.made(programs.on_servers, "Adagrad")
-        while not told.exists() or epochs < int(told.read_text()):
+        while not last.exists() or epochs < int(last.read_text()):
             programs.fit(model, 1)
             epochs += 1
             pathlib.Path(folder, f"trained_{tf_byteps.rank()}").write_text(str(epochs))
