@@ -5,7 +5,6 @@ decide alike. Three things are left: files are to be written once, what was read
 reach workers that cannot see it, and a decision that one worker takes alone must become everyone's.
 """
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from tf_byteps.strategy.fit import (
     metrics,
     orbax,
     random_states,
+    settings,
     statistics,
     stopping,
     weights,
@@ -30,7 +30,6 @@ from tf_byteps.tables import layout as layouts
 from tf_byteps.training import progress_bar
 from tf_byteps.types import Logs
 
-_logger = logging.getLogger("tf_byteps")
 _SAVING = tuple(
     filter(
         None,
@@ -162,12 +161,12 @@ def completed(
         "in an epoch": statistics.is_of_own_rows(model),
         "epochs": int(epochs),
         "collective": sorted(filter(None, (_collective(model, each) for each in mine))),
-        "learning rate": _learning_rate(model),
+        "learning rate": settings.learning_rate(model),
         "draws on host": draws_on_host,
     }
     everyone, _ = leaving.meet(facts)
-    _check_equal(everyone)
-    _compare_learning_rates([other["learning rate"] for other in everyone])
+    settings.check_equal(everyone)
+    settings.compare_learning_rates([other["learning rate"] for other in everyone])
     if all(other["in an epoch"] for other in everyone):
         # The last training was interrupted. Now, before a callback restores a backup on worker 0.
         statistics.end_epoch(model)
@@ -200,51 +199,6 @@ def _collective(model: keras.Model, callback: keras.callbacks.Callback) -> str:
         freq = getattr(callback, "save_freq", None)
         return f"{type(callback).__name__}(save_freq={freq!r})"
     return getattr(callback, "collective", "")
-
-
-def _check_equal(everyone: list[dict[str, Any]]) -> None:
-    """Callbacks that exchange say by an attribute `collective` what must agree."""
-    first = everyone[0]
-    for rank, other in enumerate(everyone):
-        if other["epochs"] != first["epochs"]:
-            raise on_all_workers(
-                ValueError(
-                    f"worker 0 calls fit with epochs={first['epochs']}, worker {rank} with "
-                    f"epochs={other['epochs']}: all workers must train for the same epochs"
-                )
-            )
-        if other["collective"] != first["collective"]:
-            raise on_all_workers(
-                ValueError(
-                    f"worker 0 has the callbacks {first['collective']}, worker {rank} has "
-                    f"{other['collective']}: all workers need the same ones, as they exchange"
-                )
-            )
-
-
-def _learning_rate(model: keras.Model) -> list[float] | None:
-    """The steps of the model's optimizer, and its rate if that is a number."""
-    optimizer = getattr(model, "optimizer", None)
-    rate = getattr(optimizer, "_learning_rate", None)
-    if optimizer is None or not isinstance(rate, keras.Variable):
-        return None
-    if framework.current().is_foreign(optimizer):
-        return None
-    return [float(optimizer.iterations), float(rate)]
-
-
-def _compare_learning_rates(everyones: list[list[float] | None]) -> None:
-    """Warns of a rate that worker 0's replaces. A worker that has come later has made no steps."""
-    first = everyones[0]
-    for rank, other in enumerate(everyones):
-        if runtime.rank() == 0 and first and other and first[0] == other[0] and first != other:
-            _logger.warning(
-                "the learning rate is %g on worker 0 and %g on worker %d: worker 0's is used",
-                first[1],
-                other[1],
-                rank,
-            )
-            return
 
 
 def changes() -> list[Any]:
