@@ -70,6 +70,22 @@ class ControlSession {
   bool forgotten_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 
+// The control frames of one side: collects payloads and decodes them. Base of the link and of the
+// coordinator.
+class ControlHandler : public ConnectionHandler {
+ public:
+  Status OnHeader(Connection& connection, const FrameHeader& header,
+                  std::shared_ptr<PayloadSink>* sink) final;
+  Status OnFrame(Connection& connection, const FrameHeader& header,
+                 std::shared_ptr<PayloadSink> sink) final;
+
+ protected:
+  // The messages that come over `connection`; never null.
+  virtual std::shared_ptr<ControlSession> SessionOf(Connection& connection) = 0;
+  // An error closes the connection with that reason.
+  virtual Status OnMessage(Connection& connection, ControlMessage message) = 0;
+};
+
 }  // namespace byteps
 
 #endif  // TF_BYTEPS_CC_COORDINATOR_CONTROL_SESSION_H_

@@ -62,13 +62,13 @@ std::string Coordinator::failure() const {
 
 std::vector<int32_t> Coordinator::lost_servers() const {
   MutexLock lock(mutex_);
-  return state_ == nullptr ? std::vector<int32_t>() : state_->reassignment.LostServers();
+  return state_ == nullptr ? std::vector<int32_t>() : state_->losses.LostServers();
 }
 
 Status Coordinator::Readmit(int32_t rank, const Endpoint& endpoint, const std::string& host) {
   Transaction transaction(this);
   if (state_ == nullptr) return FailedPrecondition("the coordinator serves no job yet");
-  BYTEPS_RETURN_IF_ERROR(state_->reassignment.Readmit(rank, endpoint, host, transaction.now_ns()));
+  BYTEPS_RETURN_IF_ERROR(state_->losses.Readmit(rank, endpoint, host, transaction.now_ns()));
   // The process before may only have been stopped. It has been told to end, and what comes from it
   // is not of this session.
   sessions_[state_->peers.IndexOf(*state_->peers.Find(Role::kServer, rank))] =

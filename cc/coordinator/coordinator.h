@@ -22,7 +22,6 @@
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/absent_peers.h"
 #include "cc/coordinator/control_session.h"
-#include "cc/coordinator/coordinator_link.h"
 #include "cc/coordinator/state/coordinator_state.h"
 #include "cc/van/van.h"
 

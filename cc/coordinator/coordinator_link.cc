@@ -4,38 +4,8 @@
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
-#include "cc/van/buffer_sink.h"
 
 namespace byteps {
-
-Status ControlHandler::OnHeader(Connection& connection, const FrameHeader& header,
-                                std::shared_ptr<PayloadSink>* sink) {
-  if (header.type != FrameType::kControl) {
-    return InvalidArgument(connection.peer_name() + " sent a data frame on a control connection");
-  }
-  *sink = std::make_shared<BufferSink>();
-  return OkStatus();
-}
-
-Status ControlHandler::OnFrame(Connection& connection, const FrameHeader& header,
-                               std::shared_ptr<PayloadSink> sink) {
-  if (sink == nullptr)
-    return InvalidArgument(connection.peer_name() + " sent an empty control frame");
-  const std::shared_ptr<ControlSession> session = SessionOf(connection);
-  bool is_new = false;
-  BYTEPS_RETURN_IF_ERROR(session->Receive(connection, header, &is_new));
-  if (!is_new) return OkStatus();
-  std::string bytes;
-  BYTEPS_RETURN_IF_ERROR(
-      session->Assemble(connection, header, static_cast<BufferSink&>(*sink).Take(), &bytes));
-  if (header.element_count > 0) return OkStatus();  // the rest is to come
-  ControlMessage message;
-  const Status status = DecodeControl(bytes, &message);
-  if (!status.ok()) return Status(status.code(), connection.peer_name() + ": " + status.message());
-  if (std::holds_alternative<Heartbeat>(message) != (header.round == 0))
-    return InvalidArgument(connection.peer_name() + " sent a message without a number");
-  return OnMessage(connection, std::move(message));
-}
 
 CoordinatorLink::CoordinatorLink(std::function<void(ControlMessage)> on_message,
                                  std::function<void(const Status&)> on_lost)

@@ -196,6 +196,9 @@ class Worker : private ConnectionHandler {
                  const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) const
       BYTEPS_REQUIRES(mutex_);
 
+  // What the state has decided about them is done.
+  void ChangeConnections(const Effects& effects) BYTEPS_EXCLUDES(mutex_);
+
   // worker_transaction.cc: what the state has decided is done. Without the mutex.
   void Perform(Effects* effects) BYTEPS_EXCLUDES(mutex_);
   void TellListener(std::vector<Effects::GivenUp> given_up) BYTEPS_EXCLUDES(mutex_);

@@ -99,6 +99,19 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
                             transaction.effects());
 }
 
+// OnClosed comes later, from an I/O thread, when nothing more is received.
+void Worker::ChangeConnections(const Effects& effects) {
+  if (effects.progress.has_value())
+    reconnectors_[effects.progress->server][effects.progress->path]->NoteProgress();
+  for (const Effects::Close& close : effects.closes) close.connection->Close(close.reason);
+  for (const Effects::Revival& revival : effects.revivals) {
+    for (const auto& reconnector : reconnectors_[revival.server])
+      reconnector->Revive(revival.reason);
+  }
+  for (const Effects::UnsentLimit& limit : effects.limits)
+    limit.connection->LimitUnsent(limit.bytes);
+}
+
 void Worker::OnClosed(Connection& connection, const Status& reason) {
   const Hello& peer = connection.peer();
   int life = 0;

@@ -37,14 +37,14 @@ Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
   } else if (auto* retune = std::get_if<Retune>(message)) {
     return state_.placement.OnRetune(std::move(*retune), effects);
   } else if (const auto* server = std::get_if<ServerLost>(message)) {
-    state_.recovery.OnServerLost(*server, effects);
+    state_.lost_servers.OnServerLost(*server, effects);
     heard_.NotifyAll();
   } else if (const auto* back = std::get_if<ServerRejoined>(message)) {
-    return state_.recovery.OnServerRejoined(*back, effects);
+    return state_.lost_servers.OnServerRejoined(*back, effects);
   } else if (const auto* all_have = std::get_if<ResultProgress>(message)) {
-    state_.recovery.OnResultProgress(*all_have, effects);
+    state_.kept_results.OnResultProgress(*all_have, effects);
   } else if (const auto* moved = std::get_if<PartsMoved>(message)) {
-    return state_.recovery.OnPartsMoved(*moved, effects);
+    return state_.moved_parts.OnPartsMoved(*moved, effects);
   } else if (std::holds_alternative<Goodbye>(*message)) {
     left_ = true;
     heard_.NotifyAll();

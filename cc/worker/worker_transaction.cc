@@ -32,16 +32,8 @@ void Log(const Effects::Notice& notice) {
 }  // namespace
 
 void Worker::Perform(Effects* effects) {
-  if (effects->progress.has_value())
-    reconnectors_[effects->progress->server][effects->progress->path]->NoteProgress();
   for (const Effects::Notice& notice : effects->notices) Log(notice);
-  for (const Effects::Close& close : effects->closes) close.connection->Close(close.reason);
-  for (const Effects::Revival& revival : effects->revivals) {
-    for (const auto& reconnector : reconnectors_[revival.server])
-      reconnector->Revive(revival.reason);
-  }
-  for (const Effects::UnsentLimit& limit : effects->limits)
-    limit.connection->LimitUnsent(limit.bytes);
+  ChangeConnections(*effects);
   for (const Effects::Revocation& revocation : effects->revocations)
     Revoke(revocation, &effects->dropped);
   for (const ControlMessage& message : effects->messages) coordinator_->Send(message);

@@ -56,3 +56,26 @@ def test_other_pages_have_no_diagrams_of_mermaid():
     """The site would show them as they are written."""
     pages = [path for path in _PAGE.parent.glob("*.md") if path != _PAGE]
     assert [path.name for path in pages if "```mermaid" in path.read_text()] == []
+
+
+def _way_of_a_loss():
+    """The numbered steps: functions, and the file that they are in."""
+    section = _PAGE.read_text().partition("## The way of a loss\n")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\d+\. (.*?)(?=\n\d+\. |\n\n)", section, re.DOTALL | re.MULTILINE)
+    for step in steps:
+        (path,) = re.findall(r"`(cc/[\w/]+\.cc)`", step)
+        yield re.findall(r"`(\w+::\w+)`", step), path
+
+
+def test_the_way_of_a_loss_is_that_of_the_sources():
+    for functions, path in _way_of_a_loss():
+        source = (_PAGE.parents[1] / path).read_text()
+        assert functions, path
+        for function in functions:
+            assert re.search(rf"^\w.*\b{function}\(", source, re.MULTILINE), (function, path)
+
+
+def test_the_way_of_a_loss_goes_forward():
+    files = [path for _, path in _way_of_a_loss()]
+    assert len(files) == 10
+    assert len(files) - len(set(files)) == 1

@@ -34,7 +34,7 @@ void PeerConnections::OnOpen(JobPeer* peer, const std::string& name, bool again,
   peer->closed_why.clear();
   peer->last_seen_ns = effects->now_ns;
   if (peer->role == Role::kServer) SetListensAt(peer, job_.server_endpoints[peer->rank]);
-  if (peer->is_unannounced() && !again) reassignment_.Greet(*peer, effects);
+  if (peer->is_unannounced() && !again) losses_.Greet(*peer, effects);
   if (is_new && phase_.first_lost().has_value()) peers_.Send(*peer, *phase_.first_lost(), effects);
   for (Relay& relay : peer->relayed) peers_.Send(*peer, std::move(relay), effects);
   peer->relayed.clear();
@@ -43,7 +43,7 @@ void PeerConnections::OnOpen(JobPeer* peer, const std::string& name, bool again,
                               again ? "process_back" : "process_here",
                               RankOf(*peer),
                               {}});
-  reassignment_.ReadmitIfReady(effects);
+  losses_.ReadmitIfReady(effects);
 }
 
 void PeerConnections::SetListensAt(JobPeer* peer, const Endpoint& endpoint) {

@@ -13,7 +13,7 @@
 #include "cc/coordinator/state/effects.h"
 #include "cc/coordinator/state/job_phase.h"
 #include "cc/coordinator/state/peer_table.h"
-#include "cc/coordinator/state/reassignment.h"
+#include "cc/coordinator/state/server_losses.h"
 #include "cc/wire/handshake.h"
 
 namespace byteps {
@@ -23,12 +23,12 @@ class PeerConnections {
  public:
   // All of them outlive it.
   PeerConnections(const JobDescription& job, const TimeoutOptions& timeouts, const JobPhase& phase,
-                  PeerTable* peers, Reassignment* reassignment, Departures* departures)
+                  PeerTable* peers, ServerLosses* losses, Departures* departures)
       : job_(job),
         timeouts_(timeouts),
         phase_(phase),
         peers_(*peers),
-        reassignment_(*reassignment),
+        losses_(*losses),
         departures_(*departures) {}
 
   // `has_heard`: something has come from it. Who has said nothing yet may not have heard that it
@@ -61,7 +61,7 @@ class PeerConnections {
   const TimeoutOptions timeouts_;
   const JobPhase& phase_;
   PeerTable& peers_;
-  Reassignment& reassignment_;
+  ServerLosses& losses_;
   Departures& departures_;
 };
 

@@ -10,7 +10,8 @@
 //   joins         workers that have no more data, until all have none
 //   declarations  tensors that workers declare
 //   retuning      sizes that follow the links
-//   reassignment  servers that are lost while others remain, or are started again
+//   reassignment  parts that get other owners
+//   losses        servers that are lost while others remain, or are started again
 //   departures    processes that leave or are lost, the end of the job
 //   stalls        workers that wait for others
 //   connections   connections that are made and break, heartbeats, silence
@@ -35,6 +36,7 @@
 #include "cc/coordinator/state/peer_table.h"
 #include "cc/coordinator/state/reassignment.h"
 #include "cc/coordinator/state/retuning.h"
+#include "cc/coordinator/state/server_losses.h"
 #include "cc/coordinator/state/stalls.h"
 #include "cc/coordinator/state/table_updates.h"
 #include "cc/coordinator/state/tensor_table.h"
@@ -54,12 +56,13 @@ struct CoordinatorState {
         joins(job.num_workers(), &peers, &updates),
         declarations(failover, &peers, &updates, &table),
         retuning(job, failover, &peers, &updates, &table, &declarations),
-        reassignment(&job, phase, &failover, &peers, &updates, &table, &declarations, retuning,
-                     &joins),
-        departures(&phase, &peers, &joins, &retuning, &reassignment),
+        reassignment(&failover, &peers, &updates, &table, &declarations),
+        losses(&job, phase, &peers, &updates, &table, &declarations, retuning, &joins,
+               &reassignment),
+        departures(&phase, &peers, &joins, &retuning, &reassignment, &losses),
         stalls(job.num_workers(), joins, &peers),
-        connections(job, timeouts, phase, &peers, &reassignment, &departures),
-        messages(job, &peers, &updates, &joins, &declarations, &retuning, &reassignment,
+        connections(job, timeouts, phase, &peers, &losses, &departures),
+        messages(job, &peers, &updates, &joins, &declarations, &retuning, &reassignment, &losses,
                  &departures, &stalls) {}
   CoordinatorState(const CoordinatorState&) = delete;
   CoordinatorState& operator=(const CoordinatorState&) = delete;
@@ -85,6 +88,7 @@ struct CoordinatorState {
   Declarations declarations;
   Retuning retuning;
   Reassignment reassignment;
+  ServerLosses losses;
   Departures departures;
   Stalls stalls;
   PeerConnections connections;

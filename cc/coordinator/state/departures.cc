@@ -19,8 +19,8 @@ void Departures::Leave(JobPeer* peer, CoordinatorEffects* effects) {
 
 void Departures::Lose(JobPeer* peer, const std::string& what, CoordinatorEffects* effects) {
   using Level = CoordinatorEffects::Notice::Level;
-  if (peer->role == Role::kServer && reassignment_.CanLose(*peer))
-    return reassignment_.Lose(peer, what, effects);
+  if (peer->role == Role::kServer && losses_.CanLose(*peer))
+    return losses_.Lose(peer, what, effects);
   peers_.Lose(peer);
   const PeerLost lost{peer->role, peer->rank, what};
   // The first one ends the job for all. The peer, too: one that was only stopped learns what it has

@@ -12,6 +12,7 @@
 #include "cc/coordinator/state/peer_table.h"
 #include "cc/coordinator/state/reassignment.h"
 #include "cc/coordinator/state/retuning.h"
+#include "cc/coordinator/state/server_losses.h"
 
 namespace byteps {
 
@@ -20,12 +21,13 @@ class Departures {
  public:
   // All of them outlive it.
   Departures(JobPhase* phase, PeerTable* peers, Joins* joins, Retuning* retuning,
-             Reassignment* reassignment)
+             Reassignment* reassignment, ServerLosses* losses)
       : phase_(*phase),
         peers_(*peers),
         joins_(*joins),
         retuning_(*retuning),
-        reassignment_(*reassignment) {}
+        reassignment_(*reassignment),
+        losses_(*losses) {}
 
   // It says goodbye.
   void Leave(JobPeer* peer, CoordinatorEffects* effects);
@@ -43,6 +45,7 @@ class Departures {
   Joins& joins_;
   Retuning& retuning_;
   Reassignment& reassignment_;
+  ServerLosses& losses_;
   std::vector<int32_t> have_left_;  // workers of which the servers have not been told
 };
 

@@ -188,10 +188,10 @@ TEST(DeparturesTest, TrainingGoesOnWithoutAServerIfAnotherRemains) {
   CoordinatorEffects effects = job.CloseForGood(job.server(0));
   EXPECT_EQ(effects.notices[0].level, Level::kWarning);
   EXPECT_TRUE(job.state.phase.is_running());
-  EXPECT_EQ(job.state.reassignment.LostServers(), std::vector<int32_t>{0});
+  EXPECT_EQ(job.state.losses.LostServers(), std::vector<int32_t>{0});
   effects = job.CloseForGood(job.server(1));
   EXPECT_FALSE(job.state.phase.is_running()) << "none remains";
-  EXPECT_TRUE(job.state.reassignment.LostServers().empty()) << "the job ends";
+  EXPECT_TRUE(job.state.losses.LostServers().empty()) << "the job ends";
 }
 
 TEST(DeparturesTest, AServerIsNotMissedWhileSomebodyHasNotComeYet) {
@@ -229,7 +229,7 @@ TEST(DeparturesTest, AServerThatIsLostBeforeItsShareIsMissedByNobody) {
             "server 0 never connected, for 11 s; training goes on without it");
   EXPECT_TRUE(job.Hears<>(effects, job.worker(0)));
   EXPECT_EQ(job.state.failover.state(), Failover::State::kIdle);
-  EXPECT_EQ(job.state.reassignment.LostServers(), std::vector<int32_t>{0});
+  EXPECT_EQ(job.state.losses.LostServers(), std::vector<int32_t>{0});
 }
 
 TEST(DeparturesTest, OnceAWorkerHasLeftNoServerComesBack) {

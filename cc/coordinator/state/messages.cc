@@ -50,7 +50,7 @@ Status PeerMessages::On(const TableAck& ack, JobPeer* from, Effects* effects) {
                            std::to_string(updates_.next_id() - 1));
   }
   if (!updates_.Acknowledge(from->rank, ack.update_id)) return OkStatus();
-  reassignment_.EndIfReady(effects);
+  if (reassignment_.EndIfReady(effects)) losses_.ReadmitIfReady(effects);
   joins_.EndIfReady(effects);
   declarations_.AnswerIfReady(effects);
   retuning_.SendIfReady(effects);

@@ -10,6 +10,7 @@
 #include "cc/coordinator/state/peer_table.h"
 #include "cc/coordinator/state/reassignment.h"
 #include "cc/coordinator/state/retuning.h"
+#include "cc/coordinator/state/server_losses.h"
 #include "cc/coordinator/state/stalls.h"
 #include "cc/coordinator/state/table_updates.h"
 #include "cc/wire/control.h"
@@ -22,7 +23,7 @@ class PeerMessages {
   // All of them outlive it.
   PeerMessages(const JobDescription& job, PeerTable* peers, TableUpdates* updates, Joins* joins,
                Declarations* declarations, Retuning* retuning, Reassignment* reassignment,
-               Departures* departures, Stalls* stalls)
+               ServerLosses* losses, Departures* departures, Stalls* stalls)
       : job_(job),
         peers_(*peers),
         updates_(*updates),
@@ -30,6 +31,7 @@ class PeerMessages {
         declarations_(*declarations),
         retuning_(*retuning),
         reassignment_(*reassignment),
+        losses_(*losses),
         departures_(*departures),
         stalls_(*stalls) {}
 
@@ -61,6 +63,7 @@ class PeerMessages {
   Declarations& declarations_;
   Retuning& retuning_;
   Reassignment& reassignment_;
+  ServerLosses& losses_;
   Departures& departures_;
   Stalls& stalls_;
 };

@@ -1,35 +1,20 @@
-// Reassignment: parts get other owners, because a server is lost while others remain
-// (coordinator/state/failover.h):
+// Reassignment: parts get other owners, because a server is lost while others remain or is started
+// again (ServerLosses):
 //
-//   ServerLost -> workers -> PartProgress -> PartsMoved -> servers -> TableAck -> PartsMoved ->
-//   workers
+//   PartProgress, of all workers -> PartsMoved -> servers -> TableAck -> PartsMoved -> workers
 //
-// Between the first and the last of these nobody is told where tensors are. Another server that is
-// lost meanwhile has it begin anew.
-//
-// A server that is started again gets parts of the others in the same way. The parts that are to
-// move are named first, and are to the workers as those of a lost server from then on:
-//
-//   Readmit -> it connects -> ServerRejoined -> workers -> PartProgress -> ... as above
-//
-// It waits for the end of a failover that others cause. If it is lost meanwhile, its parts are
-// those of a lost server.
+// From Begin to the last of these nobody is told where tensors are. Another server that is lost
+// meanwhile has it begin anew.
 #ifndef TF_BYTEPS_CC_COORDINATOR_STATE_REASSIGNMENT_H_
 #define TF_BYTEPS_CC_COORDINATOR_STATE_REASSIGNMENT_H_
 
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "cc/base/job.h"
 #include "cc/coordinator/state/declarations.h"
 #include "cc/coordinator/state/effects.h"
 #include "cc/coordinator/state/failover.h"
-#include "cc/coordinator/state/job_phase.h"
-#include "cc/coordinator/state/joins.h"
 #include "cc/coordinator/state/peer_table.h"
-#include "cc/coordinator/state/retuning.h"
 #include "cc/coordinator/state/table_updates.h"
 #include "cc/coordinator/state/tensor_table.h"
 #include "cc/wire/control.h"
@@ -40,50 +25,33 @@ namespace byteps {
 class Reassignment {
  public:
   // All of them outlive it.
-  Reassignment(JobDescription* job, const JobPhase& phase, Failover* failover, PeerTable* peers,
-               TableUpdates* updates, TensorTable* table, Declarations* declarations,
-               const Retuning& retuning, Joins* joins)
-      : job_(*job),
-        phase_(phase),
-        failover_(*failover),
+  Reassignment(Failover* failover, PeerTable* peers, TableUpdates* updates, TensorTable* table,
+               Declarations* declarations)
+      : failover_(*failover),
         peers_(*peers),
         updates_(*updates),
         table_(*table),
-        declarations_(*declarations),
-        retuning_(retuning),
-        joins_(*joins) {}
+        declarations_(*declarations) {}
 
-  // Whether training goes on if `server` is lost now; then Lose does that.
-  bool CanLose(const JobPeer& server);
-  void Lose(JobPeer* server, const std::string& what, CoordinatorEffects* effects);
+  // Returns the version of the placement to come, which all workers are to be told.
+  uint32_t Begin();
+  bool is_running() const { return failover_.is_running(); }
 
   void On(const PartProgress& progress, const JobPeer& from, CoordinatorEffects* effects);
   void On(const ResultProgress& progress, const JobPeer& from, CoordinatorEffects* effects);
   void OnDeparted(const JobPeer& worker, CoordinatorEffects* effects);
-  // All servers have taken in more.
-  void EndIfReady(CoordinatorEffects* effects);
-
-  // See Coordinator.
-  std::vector<int32_t> LostServers();
-  Status Readmit(int32_t rank, const Endpoint& endpoint, const std::string& host, int64_t now_ns);
-  // What has been said before it came. It learns of tensors when it gets parts of them.
-  void Greet(const JobPeer& server, CoordinatorEffects* effects);
-  // Names the parts that are to move to the next server that has come again.
-  void ReadmitIfReady(CoordinatorEffects* effects);
+  // The workers have said where they are, or there are none: finds new owners, and tells the
+  // servers first.
+  void MoveIfReady(CoordinatorEffects* effects);
+  // All servers have taken in more. Whether that is the end of it.
+  bool EndIfReady(CoordinatorEffects* effects);
 
  private:
-  bool MayReadmit() const { return phase_.is_running() && !peers_.any_worker_has_left(); }
-  void MoveIfReady(CoordinatorEffects* effects);
-
-  JobDescription& job_;
-  const JobPhase& phase_;
   Failover& failover_;
   PeerTable& peers_;
   TableUpdates& updates_;
   TensorTable& table_;
   Declarations& declarations_;
-  const Retuning& retuning_;
-  Joins& joins_;
   std::optional<PartsMoved> moved_;  // Failover::State::kMoving
 };
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cc/coordinator/coordinator.h"
+#include "cc/coordinator/coordinator_link.h"
 #include "cc/van/buffer_sink.h"
 
 namespace byteps {

@@ -82,8 +82,8 @@ struct Effects {
 
   Moment now;  // when the event happens
 
-  std::optional<PathNumber> progress;  // something came over a path that had broken
   std::vector<Notice> notices;
+  std::optional<PathNumber> progress;  // something came over a path that had broken
   std::vector<Close> closes;
   std::vector<Revival> revivals;
   std::vector<UnsentLimit> limits;

@@ -84,7 +84,7 @@ struct ExchangeMemory {
   std::function<void*(const std::vector<int64_t>& rows)> allocate_output;
 
   // Keeps input and output alive; the engine drops it after `done` has returned, or keeps it until
-  // it knows that all workers have the result (worker/state/recovery.h).
+  // it knows that all workers have the result (worker/state/kept_results.h).
   std::shared_ptr<void> keep_alive;
   // May be set: called after `done` if the engine keeps the exchange. It needs the output only.
   std::function<void()> drop_input;

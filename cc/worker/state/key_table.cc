@@ -1,7 +1,6 @@
 #include "cc/worker/state/key_table.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace byteps {
@@ -163,29 +162,6 @@ Status KeyTable::CutAgain(NewCut cut) {
   return OkStatus();
 }
 
-Status KeyTable::Move(const TableEntry& entry, std::shared_ptr<Exchange>* live) {
-  *live = nullptr;
-  BYTEPS_RETURN_IF_ERROR(CheckEntry(entry, job_.num_workers(), job_.num_servers()));
-  Key* const key = FindPlaced(entry.key);
-  if (key == nullptr) return OkStatus();  // this worker is told when it declares it
-  for (Variant& variant : key->variants) {
-    for (auto* known : {&variant.entry, &variant.new_cut}) {
-      if (*known != nullptr && (*known)->variant == entry.variant)
-        *known = std::make_shared<const TableEntry>(entry);
-    }
-  }
-  for (const std::shared_ptr<Exchange>& exchange : {key->earlier, key->last, key->live}) {
-    if (exchange == nullptr || exchange->entry == nullptr ||
-        exchange->entry->variant != entry.variant)
-      continue;
-    if (exchange->places.size() != entry.parts.size())
-      return Internal("the scheduler moved other parts than those of " + exchange->Name());
-    exchange->places = entry.parts;
-    if (exchange == key->live) *live = exchange;
-  }
-  return OkStatus();
-}
-
 ResumeQuery KeyTable::UnansweredOn(int32_t server, uint32_t path) const {
   ResumeQuery query;
   for (const auto& [id, key] : placed_) {
@@ -199,53 +175,6 @@ ResumeQuery KeyTable::UnansweredOn(int32_t server, uint32_t path) const {
     }
   }
   return query;
-}
-
-std::vector<PartProgress::Part> KeyTable::ProgressOfParts(
-    const std::function<bool(int32_t server, const PartId& part)>& leaves) const {
-  std::vector<PartProgress::Part> progress;
-  for (const auto& [id, key] : placed_) {
-    std::set<uint32_t> parts;
-    const auto add = [&, id = id](uint32_t variant, const std::vector<PartPlacement>& places) {
-      for (uint32_t part = 0; part < places.size(); ++part) {
-        if (leaves(places[part].server, {id, variant, part})) parts.insert(part);
-      }
-    };
-    for (const Variant& variant : key->variants) {
-      for (const auto& known : {variant.entry, variant.new_cut}) {
-        if (known != nullptr) add(known->variant, known->parts);
-      }
-    }
-    if (key->live != nullptr && key->live->entry != nullptr)
-      add(key->live->entry->variant, key->live->places);
-    for (const uint32_t part : parts) progress.push_back(ProgressOf(id, *key, part));
-  }
-  return progress;
-}
-
-// Whether another worker may lack the result of `earlier`, too, and that is here.
-static bool IsRoundBefore(const Exchange* earlier, const Exchange& exchange, uint32_t part) {
-  return exchange.request.tensor.IsQuorumSum() && earlier != nullptr && earlier->HasResult(part) &&
-         earlier->round + 1 == exchange.round;
-}
-
-PartProgress::Part KeyTable::ProgressOf(uint64_t id, const Key& key, uint32_t part) const {
-  const Exchange* live = key.live.get();
-  if (live != nullptr && live->entry != nullptr && part < live->part_done.size() &&
-      live->part_done[part]) {
-    return {id, part, live->NextRound(part), live->HasResult(part),
-            IsRoundBefore(key.last.get(), *live, part)};
-  }
-  const Exchange* last = key.last.get();
-  if (last != nullptr && last->HasResult(part)) {
-    return {id, part, last->NextRound(part), true, IsRoundBefore(key.earlier.get(), *last, part)};
-  }
-  // A store's rounds are this worker's own, and say nothing of what is in it.
-  if (last != nullptr && last->IsStore()) return {id, part, last->NextRound(part), false};
-  if (key.IsStore()) return {id, part, 0, false};
-  // Rounds that have failed here are not over: the new owner is told why they fail
-  // (Recovery::MoveWithdrawals), and gets the last result from who has it, for those who lack it.
-  return {id, part, key.rounds_with_result, false};
 }
 
 ResultProgress KeyTable::NewIdleResults(int64_t now_ns) {

@@ -1,11 +1,10 @@
 // KeyTable: what a worker knows of each tensor: its descriptions, who sums its parts, which round
 // is next and which exchange is in flight. It says what has to be declared to the coordinator, and
-// takes in what the coordinator places, cuts again and moves.
+// takes in what the coordinator places and cuts again.
 #ifndef TF_BYTEPS_CC_WORKER_STATE_KEY_TABLE_H_
 #define TF_BYTEPS_CC_WORKER_STATE_KEY_TABLE_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -129,28 +128,20 @@ class KeyTable {
   // Without a coordinator: one part, that of no server.
   void PlaceAlone(Variant* variant);
 
-  // ---- new cuts and owners
+  // ---- new cuts
 
   // The round from which on each tensor can be cut again.
   RoundProgress NextRoundsToPlace() const;
   Status CutAgain(NewCut cut);
-  // Parts have other owners. Sets the exchange in flight of which that is true; null if there is
-  // none.
-  Status Move(const TableEntry& entry, std::shared_ptr<Exchange>* live);
 
   // ---- what others ask
 
   // Pushes over this path that have no answer.
   ResumeQuery UnansweredOn(int32_t server, uint32_t path) const;
-  // How far this worker is with the parts that leave their servers.
-  std::vector<PartProgress::Part> ProgressOfParts(
-      const std::function<bool(int32_t server, const PartId& part)>& leaves) const;
   // Tensors that have not been used for some time, and whose last result is here: each once.
   ResultProgress NewIdleResults(int64_t now_ns);
 
  private:
-  PartProgress::Part ProgressOf(uint64_t id, const Key& key, uint32_t part) const;
-
   const JobDescription& job_;
   ByName by_name_;
   ById placed_;  // those that the coordinator knows

@@ -99,22 +99,6 @@ TEST_F(KeyTableTest, UsesANewCutFromItsFirstRoundOn) {
   EXPECT_EQ(key.variants[0].EntryFor(5)->variant, 1u);
 }
 
-TEST_F(KeyTableTest, MovesTheExchangeInFlightToNewOwners) {
-  KeyTable::Key& key = Placed("a");
-  const std::shared_ptr<Exchange> exchange = Begin(&key);
-  TableEntry moved = Entry("a");
-  moved.parts[0].server = 1;
-  moved.parts[0].version = 3;
-  std::shared_ptr<Exchange> live;
-  ASSERT_TRUE(keys_.Move(moved, &live).ok());
-  EXPECT_EQ(live, exchange);
-  EXPECT_EQ(exchange->places[0].server, 1);
-  FrameHeader header;
-  header.key = KeyOfName("a");
-  ASSERT_NE(keys_.FindPlace(header), nullptr);
-  EXPECT_EQ(keys_.FindPlace(header)->version, 3u);
-}
-
 TEST_F(KeyTableTest, NamesPushesWithoutAnswerByPath) {
   const std::shared_ptr<Exchange> exchange = Begin(&Placed("a"));
   exchange->sent_on = {0, 1};

@@ -1,9 +1,39 @@
 #include "cc/worker/state/path_events.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
 namespace byteps {
+namespace {
+
+// Whether another worker may lack the result of `earlier`, too, and that is here.
+bool IsRoundBefore(const Exchange* earlier, const Exchange& exchange, uint32_t part) {
+  return exchange.request.tensor.IsQuorumSum() && earlier != nullptr && earlier->HasResult(part) &&
+         earlier->round + 1 == exchange.round;
+}
+
+PartProgress::Part ProgressOf(uint64_t id, const KeyTable::Key& key, uint32_t part) {
+  const Exchange* live = key.live.get();
+  if (live != nullptr && live->entry != nullptr && part < live->part_done.size() &&
+      live->part_done[part]) {
+    return {id, part, live->NextRound(part), live->HasResult(part),
+            IsRoundBefore(key.last.get(), *live, part)};
+  }
+  const Exchange* last = key.last.get();
+  if (last != nullptr && last->HasResult(part)) {
+    return {id, part, last->NextRound(part), true, IsRoundBefore(key.earlier.get(), *last, part)};
+  }
+  // A store's rounds are this worker's own, and say nothing of what is in it.
+  if (last != nullptr && last->IsStore()) return {id, part, last->NextRound(part), false};
+  if (key.IsStore()) return {id, part, 0, false};
+  // Rounds that have failed here are not over: the new owner is told why they fail
+  // (MovedParts::MoveWithdrawals), and gets the last result from who has it, for those who lack it.
+  return {id, part, key.rounds_with_result, false};
+}
+
+}  // namespace
 
 PathEvents::Attempt PathEvents::BeginAttempt(int32_t server, uint32_t path) {
   ServerLink& link = (*servers_)[server];
@@ -54,7 +84,7 @@ Status PathEvents::OnResumeAnswer(const Source& source, const ResumeAnswer& answ
     const bool is_known = push.part < live->places.size();
     // Or the part has left that server.
     if (is_known && (live->places[push.part].server != source.server ||
-                     failover_.IsMoving(live->IdOf(push.part))))
+                     failover_->IsMoving(live->IdOf(push.part))))
       continue;
     const bool was_asked = push.part < live->part_done.size() && !live->part_done[push.part] &&
                            live->sent_on[push.part] == static_cast<int32_t>(source.path);
@@ -77,8 +107,46 @@ bool PathEvents::OnClosed(const Source& source, int* life, Effects* effects) {
   *life = (*servers_)[source.server].lives;
   transmission_->Break(path);
   transmission_->Pump(effects);
-  recovery_->OnDrained(effects);
+  ReportIfDrained(effects);
   return true;
+}
+
+void PathEvents::ReportIfDrained(Effects* effects) {
+  if (!failover_->is_draining() || lifecycle_.is_stopped()) return;
+  for (const ServerLink& link : *servers_) {
+    for (const ServerPath& path : link.paths) {
+      const bool receives =
+          std::any_of(path.receives.begin(), path.receives.end(),
+                      [this](const PartId& part) { return failover_->IsMoving(part); });
+      if (path.connection != nullptr && (link.is_lost || receives)) return;
+    }
+  }
+  PartProgress progress;
+  progress.version = *failover_->EndDraining();
+  progress.parts = ProgressOfParts();
+  effects->messages.push_back(std::move(progress));
+}
+
+std::vector<PartProgress::Part> PathEvents::ProgressOfParts() const {
+  std::vector<PartProgress::Part> progress;
+  for (const auto& [id, key] : keys_->placed()) {
+    std::set<uint32_t> parts;
+    const auto add = [&, id = id](uint32_t variant, const std::vector<PartPlacement>& places) {
+      for (uint32_t part = 0; part < places.size(); ++part) {
+        const bool is_lost = (*servers_)[places[part].server].is_lost;
+        if (is_lost || failover_->IsMoving({id, variant, part})) parts.insert(part);
+      }
+    };
+    for (const KeyTable::Variant& variant : key->variants) {
+      for (const auto& known : {variant.entry, variant.new_cut}) {
+        if (known != nullptr) add(known->variant, known->parts);
+      }
+    }
+    if (key->live != nullptr && key->live->entry != nullptr)
+      add(key->live->entry->variant, key->live->places);
+    for (const uint32_t part : parts) progress.push_back(ProgressOf(id, *key, part));
+  }
+  return progress;
 }
 
 void PathEvents::OnRevoked(const Source& source, uint64_t bytes, Effects* effects) {

@@ -2,11 +2,14 @@
 // A connection that breaks while both processes live comes again (van/reconnector.h). Then the
 // worker asks what has become of the pushes that it made over it and has no answer to; the server
 // says which of them go on, and from where, and sends answers again that were lost.
+// Once nothing comes any more of parts that get other owners, because connections have closed and
+// replies have ended, this worker says how far it is with them.
 #ifndef TF_BYTEPS_CC_WORKER_STATE_PATH_EVENTS_H_
 #define TF_BYTEPS_CC_WORKER_STATE_PATH_EVENTS_H_
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cc/base/job.h"
 #include "cc/worker/state/effects.h"
@@ -14,7 +17,6 @@
 #include "cc/worker/state/key_table.h"
 #include "cc/worker/state/lifecycle.h"
 #include "cc/worker/state/paths.h"
-#include "cc/worker/state/recovery.h"
 #include "cc/worker/state/transmission.h"
 #include "cc/worker/state/worker_counters.h"
 
@@ -25,16 +27,15 @@ class PathEvents {
  public:
   // All of them outlive it.
   PathEvents(const JobDescription& job, int32_t rank, const Lifecycle& lifecycle,
-             const WorkerFailover& failover, KeyTable* keys, ServerLinks* servers,
-             Transmission* transmission, Recovery* recovery)
+             WorkerFailover* failover, KeyTable* keys, ServerLinks* servers,
+             Transmission* transmission)
       : job_(job),
         rank_(rank),
         lifecycle_(lifecycle),
         failover_(failover),
         keys_(keys),
         servers_(servers),
-        transmission_(transmission),
-        recovery_(recovery) {}
+        transmission_(transmission) {}
 
   // Somebody is about to connect. Whether there is a connection already; if not, fills the rest:
   // where the server is, and whether it is the process to which there was one.
@@ -54,6 +55,9 @@ class PathEvents {
   Status OnResumeAnswer(const Source& source, const ResumeAnswer& answer, Effects* effects);
   // Whether it is to be made again; `life`: see Reconnector.
   bool OnClosed(const Source& source, int* life, Effects* effects);
+  // A connection has closed, a reply has ended, or a failover has begun: if nothing comes from the
+  // lost servers any more, nor of the parts that leave others, PartProgress is due.
+  void ReportIfDrained(Effects* effects);
   // So much of an exchange's pushes has been taken back (Effects::Revocation).
   void OnRevoked(const Source& source, uint64_t bytes, Effects* effects);
 
@@ -64,14 +68,16 @@ class PathEvents {
   void AddTo(StateCounters* counters) const { counters->retried_parts += retried_parts_; }
 
  private:
+  // Of those that leave their servers.
+  std::vector<PartProgress::Part> ProgressOfParts() const;
+
   const JobDescription& job_;
   const int32_t rank_;
   const Lifecycle& lifecycle_;
-  const WorkerFailover& failover_;
+  WorkerFailover* const failover_;
   KeyTable* const keys_;
   ServerLinks* const servers_;
   Transmission* const transmission_;
-  Recovery* const recovery_;
   uint64_t retried_parts_ = 0;
 };
 

@@ -93,7 +93,7 @@ TEST_F(PathEventsTest, WhetherAnUnreachableServerEndsTheJob) {
   const auto& events = worker_.state.path_events;
   EXPECT_EQ(events.OnServerUnreachable(1, 0), Loss::kFailOver);
   EXPECT_EQ(events.OnServerUnreachable(1, 1), Loss::kNothing);  // another life
-  worker_.Do([&](Effects* at) { worker_.state.recovery.OnServerLost({1, 0}, at); });
+  worker_.Do([&](Effects* at) { worker_.state.lost_servers.OnServerLost({1, 0}, at); });
   EXPECT_EQ(events.OnServerUnreachable(0, 0), Loss::kNothing);  // known
   EXPECT_EQ(events.OnServerUnreachable(1, 0), Loss::kEndsJob);  // the last one
   EXPECT_FALSE(events.CheckMayConnect(0).ok());

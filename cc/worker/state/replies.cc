@@ -55,10 +55,10 @@ Status Replies::OnReply(const Source& source, const FrameHeader& header, Receive
   std::shared_ptr<Exchange> exchange;
   BYTEPS_RETURN_IF_ERROR(FindReplied(source, header, &exchange));
   if (keeps_results_)
-    recovery_->DropResults(keys_->FindPlaced(header.key), source.server, header, effects);
+    kept_->DropResults(keys_->FindPlaced(header.key), source.server, header, effects);
   if (exchange != nullptr && (had_begun || !failover_.IsMoving(exchange->IdOf(header.part))))
     BYTEPS_RETURN_IF_ERROR(FinishPart(source, exchange, header, std::move(payload), effects));
-  if (had_begun) recovery_->OnDrained(effects);
+  if (had_begun) path_events_->ReportIfDrained(effects);
   return OkStatus();
 }
 

@@ -11,9 +11,10 @@
 #include "cc/worker/state/effects.h"
 #include "cc/worker/state/exchanges.h"
 #include "cc/worker/state/failover.h"
+#include "cc/worker/state/kept_results.h"
 #include "cc/worker/state/key_table.h"
+#include "cc/worker/state/path_events.h"
 #include "cc/worker/state/paths.h"
-#include "cc/worker/state/recovery.h"
 #include "cc/worker/state/transmission.h"
 #include "cc/worker/state/worker_counters.h"
 
@@ -32,7 +33,8 @@ class Replies {
   // All of them outlive it.
   Replies(const JobDescription& job, int32_t rank, bool keeps_results,
           const WorkerFailover& failover, KeyTable* keys, ServerLinks* servers,
-          Transmission* transmission, Exchanges* exchanges, Recovery* recovery)
+          Transmission* transmission, Exchanges* exchanges, KeptResults* kept,
+          PathEvents* path_events)
       : job_(job),
         rank_(rank),
         keeps_results_(keeps_results),
@@ -41,7 +43,8 @@ class Replies {
         servers_(servers),
         transmission_(transmission),
         exchanges_(exchanges),
-        recovery_(recovery) {}
+        kept_(kept),
+        path_events_(path_events) {}
 
   // The header of a reply is there, and its payload follows. Sets whom it is for; null: nobody
   // waits for it, it is read and dropped. An error if there can be no such reply.
@@ -75,7 +78,8 @@ class Replies {
   ServerLinks* const servers_;
   Transmission* const transmission_;
   Exchanges* const exchanges_;
-  Recovery* const recovery_;
+  KeptResults* const kept_;
+  PathEvents* const path_events_;
   uint64_t received_bytes_ = 0;
   uint64_t received_parts_ = 0;
 };

@@ -161,7 +161,7 @@ class PartMachine {
     worker_.Receive(server_, StateUnderTest::Reply(*exchange_, 0), &status);
   }
   void Lose() {
-    worker_.Do([&](Effects* effects) { worker_.state.recovery.OnServerLost({1, 0}, effects); });
+    worker_.Do([&](Effects* effects) { worker_.state.lost_servers.OnServerLost({1, 0}, effects); });
     if (worker_.connection(0) != nullptr) worker_.Break(0);
   }
   // To server 1.
@@ -171,7 +171,7 @@ class PartMachine {
     for (TableEntry& entry : entries) entry.parts[0] = {entry.parts[0].element_count, 1, 1};
     moved.entries = std::move(entries);
     worker_.Do([&](Effects* effects) {
-      EXPECT_TRUE(worker_.state.recovery.OnPartsMoved(moved, effects).ok());
+      EXPECT_TRUE(worker_.state.moved_parts.OnPartsMoved(moved, effects).ok());
     });
   }
   void Return() {
@@ -180,7 +180,7 @@ class PartMachine {
     back.server = 0;
     back.parts.push_back({exchange_->entry->key, 0, 0});
     worker_.Do([&](Effects* effects) {
-      EXPECT_TRUE(worker_.state.recovery.OnServerRejoined(back, effects).ok());
+      EXPECT_TRUE(worker_.state.lost_servers.OnServerRejoined(back, effects).ok());
     });
   }
   void UseUpCredit() {

@@ -95,7 +95,7 @@ void Transmission::Pump(Effects* effects) {
 
 void Transmission::SendPush(PartTask task, Effects* effects) {
   Exchange& exchange = *task.exchange;
-  // Recovery queues it again.
+  // MovedParts queues it again.
   if (failover_.IsMoving(exchange.IdOf(task.part))) return queue_.ReturnCredit(task.bytes);
   ServerLink& server = (*servers_)[exchange.places[task.part].server];
   ServerPath* const best = server.LeastLoadedPath();

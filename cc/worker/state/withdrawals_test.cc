@@ -261,7 +261,7 @@ class OrdersTest : public WithdrawalsTest {
       case 'B':
         return worker_.Begin(exchange_);
       case 'L': {
-        worker_.Do([&](Effects* at) { worker_.state.recovery.OnServerLost({1, 0}, at); });
+        worker_.Do([&](Effects* at) { worker_.state.lost_servers.OnServerLost({1, 0}, at); });
         return worker_.Break(0);
       }
       case 'M':
@@ -271,7 +271,7 @@ class OrdersTest : public WithdrawalsTest {
           moved.version = 1;
           moved.entries = {EntryOf(StateUnderTest::Tensor("a")), EntryOf(Placeholder())};
           moved.entries[1].variant = 1;
-          EXPECT_TRUE(worker_.state.recovery.OnPartsMoved(moved, at).ok());
+          EXPECT_TRUE(worker_.state.moved_parts.OnPartsMoved(moved, at).ok());
         });
       case 'P':
         return Place();

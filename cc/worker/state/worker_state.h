@@ -9,8 +9,10 @@
 //   transmission  parts: their order, the credit, the paths that they take
 //   exchanges     tensors, from their beginning to their end
 //   placement     declarations, parts and owners, new cuts
-//   recovery      servers that are lost or come back
+//   kept_results  results that others may lack
 //   path_events   connections that are made, break, and are made again
+//   lost_servers  servers that are lost or come back
+//   moved_parts   parts that have got other owners
 //   replies       what servers send
 //   watch         what takes long
 //
@@ -25,11 +27,13 @@
 #include "cc/worker/state/effects.h"
 #include "cc/worker/state/exchanges.h"
 #include "cc/worker/state/failover.h"
+#include "cc/worker/state/kept_results.h"
 #include "cc/worker/state/key_table.h"
 #include "cc/worker/state/lifecycle.h"
+#include "cc/worker/state/lost_servers.h"
+#include "cc/worker/state/moved_parts.h"
 #include "cc/worker/state/path_events.h"
 #include "cc/worker/state/paths.h"
-#include "cc/worker/state/recovery.h"
 #include "cc/worker/state/replies.h"
 #include "cc/worker/state/tensor_placement.h"
 #include "cc/worker/state/transmission.h"
@@ -45,10 +49,12 @@ struct WorkerState {
         transmission(job, rank, lifecycle, failover, &servers),
         exchanges(job, rank, lifecycle, &keys, &transmission, options),
         placement(&keys, &servers, &transmission, &exchanges),
-        recovery(job, rank, lifecycle, &failover, &keys, &servers, &transmission, &exchanges),
-        path_events(job, rank, lifecycle, failover, &keys, &servers, &transmission, &recovery),
+        kept_results(&keys, &servers),
+        path_events(job, rank, lifecycle, &failover, &keys, &servers, &transmission),
+        lost_servers(job, &failover, &keys, &servers, &transmission, &path_events),
+        moved_parts(job, rank, &failover, &keys, &servers, &transmission, &exchanges),
         replies(job, rank, options.keeps_results, failover, &keys, &servers, &transmission,
-                &exchanges, &recovery),
+                &exchanges, &kept_results, &path_events),
         watch(job, rank, keys, servers, &exchanges) {}
   WorkerState(const WorkerState&) = delete;
   WorkerState& operator=(const WorkerState&) = delete;
@@ -68,7 +74,7 @@ struct WorkerState {
   }
   // Time has passed. See Watch::OnTick.
   Status OnTick(bool is_asked_for, Effects* effects) {
-    recovery.ReportResults(effects);
+    kept_results.ReportResults(effects);
     return watch.OnTick(is_asked_for, effects);
   }
 
@@ -76,8 +82,9 @@ struct WorkerState {
     StateCounters all;
     exchanges.AddTo(&all, now_ns);
     transmission.AddTo(&all);
-    recovery.AddTo(&all);
     path_events.AddTo(&all);
+    lost_servers.AddTo(&all);
+    moved_parts.AddTo(&all);
     replies.AddTo(&all);
     all.paths = servers.counters();
     return all;
@@ -90,8 +97,10 @@ struct WorkerState {
   Transmission transmission;
   Exchanges exchanges;
   TensorPlacement placement;
-  Recovery recovery;
+  KeptResults kept_results;
   PathEvents path_events;
+  LostServers lost_servers;
+  MovedParts moved_parts;
   Replies replies;
   Watch watch;
 };

@@ -89,7 +89,7 @@ class CoordinatorUnderTest {
     return Do([&](CoordinatorEffects* effects) { state.OnDeferred(effects); });
   }
   Status Readmit(int32_t rank) {
-    return state.reassignment.Readmit(rank, {"10.0.2.1", 9}, "another host", now_ns);
+    return state.losses.Readmit(rank, {"10.0.2.1", 9}, "another host", now_ns);
   }
 
   // Server 0 is lost, all workers have said so, and the other server has the new table.

@@ -73,6 +73,34 @@ class StateUnderTest {
     });
   }
 
+  // ---- a server is lost
+
+  Effects Lose(int32_t server, uint32_t version) {
+    return Do(
+        [&](Effects* effects) { state.lost_servers.OnServerLost({version, server}, effects); });
+  }
+  // All parts of an exchange get one owner.
+  Effects Move(const Exchange& exchange, int32_t server, uint32_t version,
+               std::vector<PartsMoved::Part> parts = {}, Status* status = nullptr) {
+    PartsMoved moved;
+    moved.version = version;
+    moved.parts = std::move(parts);
+    TableEntry entry = *exchange.entry;
+    for (size_t part = 0; part < entry.parts.size(); ++part) {
+      PartPlacement& place = entry.parts[part];
+      place.version = exchange.places[part].version;
+      if (exchange.places[part].server != server) place = {place.element_count, server, version};
+    }
+    moved.entries.push_back(entry);
+    return Do([&](Effects* effects) {
+      const Status end = state.moved_parts.OnPartsMoved(moved, effects);
+      if (status != nullptr)
+        *status = end;
+      else
+        EXPECT_TRUE(end.ok()) << end.ToString();
+    });
+  }
+
   // ---- exchanges
 
   static TensorDescription Tensor(const std::string& name, int64_t elements = 500) {
