@@ -37,6 +37,9 @@ class Membership {
     departed_.failed.clear();
     for (const Joined::Failed& each : joined.failed)
       departed_.failed[{each.key, each.worker}] = each.next_round;
+    departed_.clocks.clear();
+    for (const Joined::Clock& each : joined.clocks)
+      departed_.clocks[{each.key, each.worker}] = each;
     any_departed_ = true;
   }
 

@@ -22,7 +22,32 @@ PartStore::PartStore(Options options, const TableEntry* entry)
   options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
     if (departed == nullptr) return;
     for (const auto& [rank, reason] : departed->workers) clocks_.OnLeft(rank);
+    for (const int32_t rank : departed->joined) clocks_.OnLeft(rank);
   });
+}
+
+uint64_t PartStore::LeadOf(int32_t worker, uint64_t round) const {
+  if (entry_->tensor.staleness < 0) return 0;
+  return options_.membership->Look([&](const Departed* departed) -> uint64_t {
+    if (departed == nullptr) return 0;
+    const auto found = departed->clocks.find({entry_->key, worker});
+    const bool is_of_store =
+        found != departed->clocks.end() && StoreOf(found->second.next_round) == StoreOf(round + 1);
+    return is_of_store ? found->second.lead : 0;
+  });
+}
+
+void PartStore::OnAllJoined() {
+  std::vector<Joined::Clock> own;
+  options_.membership->Look([&](const Departed* departed) {
+    if (departed == nullptr) return;
+    for (auto each = departed->clocks.lower_bound({entry_->key, 0});
+         each != departed->clocks.end() && each->first.first == entry_->key; ++each)
+      own.push_back(each->second);
+  });
+  MutexLock lock(mutex_);
+  for (const Joined::Clock& each : own)
+    clocks_.OnAllJoined(each.worker, each.next_round + each.lead);
 }
 
 Status PartStore::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
@@ -89,7 +114,7 @@ PushOutcome PartStore::End(const Push& push, std::vector<Reply>* replies) {
 void PartStore::Take(int32_t rank, std::vector<Reply>* replies) {
   Newest& worker = workers_[rank];
   const uint64_t round = worker.pushed_rounds - 1;
-  const StoreClocks::Verdict verdict = clocks_.OnPush(rank, round);
+  const StoreClocks::Verdict verdict = clocks_.OnPush(rank, round, LeadOf(rank, round));
   std::shared_ptr<Buffer> payload = std::exchange(worker.payload, nullptr);
   if (verdict == StoreClocks::Verdict::kBegin) {
     store_ = std::move(payload);
@@ -100,7 +125,7 @@ void PartStore::Take(int32_t rank, std::vector<Reply>* replies) {
     return AnswerWith(Describe(verdict, round), rank, replies);
   }
   worker.state = State::kAhead;
-  if (!clocks_.MustWait(round)) return Answer(rank, replies);
+  if (!clocks_.MustWait(round, LeadOf(rank, round))) return Answer(rank, replies);
   waiting_.push_back(rank);
 }
 
@@ -131,7 +156,7 @@ void PartStore::AnswerWaiting(std::vector<Reply>* replies) {
     const uint64_t round = workers_[rank].pushed_rounds - 1;
     if (!clocks_.IsNewest(round)) {
       AnswerWith(Describe(StoreClocks::Verdict::kOld, round), rank, replies);
-    } else if (clocks_.MustWait(round)) {
+    } else if (clocks_.MustWait(round, LeadOf(rank, round))) {
       waiting_.push_back(rank);
     } else {
       Answer(rank, replies);
@@ -245,7 +270,8 @@ void PartStore::EndResult(Push* push, std::vector<Reply>* replies) {
                          (result != nullptr || elements_ == 0);
   if (!is_result) {
     // How far the worker is (Exchange::ClockFrame); or a result that comes twice.
-    if (header.element_count == 0) clocks_.OnTold(header.worker, header.round);
+    if (header.element_count == 0)
+      clocks_.OnTold(header.worker, header.round, LeadOf(header.worker, header.round));
     return AnswerWaiting(replies);
   }
   inherited_from_ = -1;

@@ -51,6 +51,7 @@ class PartStore : public ServedPart {
   Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) override;
   void EndResult(Push* push, std::vector<Reply>* replies) override;
   void OnResultProgress(uint64_t next_round) override { (void)next_round; }
+  void OnAllJoined() override;
   void OnLost(std::vector<Reply>* replies) override;
   void OnDeparted(const std::vector<DepartedWorker>& departed,
                   std::vector<Reply>* replies) override;
@@ -78,6 +79,8 @@ class PartStore : public ServedPart {
   void Answer(int32_t worker, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   void AnswerWith(const Status& error, int32_t worker, std::vector<Reply>* replies)
       BYTEPS_REQUIRES(mutex_);
+  // See Joined::Clock; 0 where nobody waits for anybody.
+  uint64_t LeadOf(int32_t worker, uint64_t round) const;
   std::string Title() const { return "tensor \"" + options_.tensor_name + "\""; }
 
   const Options options_;

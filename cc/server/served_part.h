@@ -79,6 +79,9 @@ class ServedPart {
     return {};
   }
 
+  // The same when all have joined, and take part again. Nothing is in flight.
+  virtual void OnAllJoined() {}
+
   // Both after Membership has been told. A worker is lost: the open round fails, if there is one.
   virtual void OnLost(std::vector<Reply>* replies) = 0;
   // These have departed: the open round fails if it lacks the push of one of them.

@@ -245,7 +245,10 @@ void SummationService::OnWorkersLeft(const std::vector<int32_t>& ranks) {
 void SummationService::OnWorkersJoined(const Joined& joined) {
   const std::vector<int32_t>& ranks = joined.ranks;
   membership_.SetJoined(joined);
-  if (ranks.empty()) return;
+  if (ranks.empty()) {
+    for (const FoundPart& found : tensors_.AllFound()) found.part->OnAllJoined();
+    return;
+  }
   for (const FoundPart& found : tensors_.AllFound()) {
     std::vector<Reply> replies;
     // A store goes on without them as without those who leave it; their next push comes back.

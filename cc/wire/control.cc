@@ -219,8 +219,13 @@ void Fields(Archive& archive, typename Archive::template Of<Joined::Failed>& mes
 }
 
 template <typename Archive>
+void Fields(Archive& archive, typename Archive::template Of<Joined::Clock>& message) {
+  archive(message.worker, message.key, message.next_round, message.lead);
+}
+
+template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<Joined>& message) {
-  archive(message.ranks, message.last, message.problem, message.failed);
+  archive(message.ranks, message.last, message.problem, message.failed, message.clocks);
 }
 
 namespace {

@@ -281,7 +281,8 @@ struct ServerRejoined {
 // worker -> coordinator: it has no more data (`ranks` is not read). coordinator -> servers: these
 // have none, and take part in sums by zeros, but for rounds that they have given up; without ranks:
 // from now on all workers take part again. coordinator -> workers, once all have joined: they go on
-// together. `last`: who came last. Not all can come if there is a `problem`.
+// together. `last`: who came last. Not all can come if there is a `problem`. The servers also learn
+// from where the clocks of asynchronous stores go on.
 struct Joined {
   // The newest round that a worker has begun of a tensor has failed there: none before `next_round`
   // is a sum without it.
@@ -290,10 +291,19 @@ struct Joined {
     uint64_t key = 0;
     uint64_t next_round = 0;
   };
+  // How far a worker was with a store when all had joined: as if it had made `lead` more pushes
+  // than it has, so that all go on alike.
+  struct Clock {
+    int32_t worker = -1;  // from a worker: not read
+    uint64_t key = 0;
+    uint64_t next_round = 0;
+    uint64_t lead = 0;  // from a worker: not read
+  };
   std::vector<int32_t> ranks;
   int32_t last = -1;
   std::string problem;
   std::vector<Failed> failed;
+  std::vector<Clock> clocks;
 };
 
 using ControlMessage =

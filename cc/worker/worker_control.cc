@@ -75,7 +75,7 @@ Status Worker::BeginJoin() {
   has_joined_ = true;
   all_joined_.reset();
   if (local_)
-    all_joined_ = Joined{{rank_}, rank_, "", {}};
+    all_joined_ = Joined{{rank_}, rank_, "", {}, {}};
   else
     transaction.effects()->messages.push_back(state_.exchanges.Join());
   return OkStatus();

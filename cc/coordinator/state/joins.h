@@ -39,13 +39,19 @@ class Joins {
  private:
   // Who has.
   Joined Now() const;
+  // From now on all take part again.
+  Joined AllAgain() const;
+  // All have joined: they go on with each store as if all had made as many pushes.
+  void AlignClocks();
   void Refuse(const JobPeer& worker, const std::string& leaver, CoordinatorEffects* effects);
 
   const int32_t num_workers_;
   PeerTable& peers_;
   TableUpdates& updates_;
   std::set<int32_t> joined_;
-  std::map<int32_t, std::vector<Joined::Failed>> failed_;  // of these, by rank
+  std::map<int32_t, std::vector<Joined::Failed>> failed_;   // of these, by rank
+  std::map<int32_t, std::vector<Joined::Clock>> reported_;  // of these, by rank
+  std::vector<Joined::Clock> clocks_;                       // since all had joined last
   int32_t last_ = -1;
   std::string leaver_;                     // the name of a worker that has left; empty: none has
   std::optional<uint64_t> needed_update_;  // all have joined; the servers know by then

@@ -1,6 +1,11 @@
 // What the coordinator decides about workers that have no more data.
 #include "cc/coordinator/state/joins.h"
 
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "cc/base/store_rounds.h"
 #include "cc/coordinator/state/testing/coordinator_under_test.h"
 
 namespace byteps {
@@ -50,6 +55,40 @@ TEST_F(JoinsTest, ServersHearWhatHasFailedOnWhoJoins) {
   EXPECT_EQ(heard.failed[0].next_round, 5u);
   effects = job_.Say(job_.worker(0), Joined{});
   EXPECT_TRUE(First<Joined>(effects, job_.server(0)).failed.empty()) << "all again";
+}
+
+// By key and worker: how many pushes ahead of its own it counts.
+std::map<std::pair<uint64_t, int32_t>, uint64_t> Leads(const Joined& joined) {
+  std::map<std::pair<uint64_t, int32_t>, uint64_t> leads;
+  for (const Joined::Clock& each : joined.clocks) leads[{each.key, each.worker}] = each.lead;
+  return leads;
+}
+
+TEST_F(JoinsTest, ClocksOfStoresAreMadeEqualWhenAllHaveJoined) {
+  const auto with = [](std::vector<Joined::Clock> clocks) {
+    Joined joined;
+    joined.clocks = std::move(clocks);
+    return joined;
+  };
+  const uint64_t newer = FirstRoundOf(1) + 4;
+  CoordinatorEffects effects =
+      job_.Say(job_.worker(1), with({{-1, 17, 3, 99}, {-1, 18, 5, 0}, {-1, 19, 0, 0}}));
+  EXPECT_TRUE(First<Joined>(effects, job_.server(0)).clocks.empty()) << "others go on";
+  effects = job_.Say(job_.worker(0), with({{-1, 17, 8, 0}, {-1, 18, newer, 0}}));
+  std::map<std::pair<uint64_t, int32_t>, uint64_t> leads = {
+      {{17, 0}, 0}, {{17, 1}, 5}, {{18, 0}, 0}};
+  EXPECT_EQ(Leads(First<Joined>(effects, job_.server(1))), leads)
+      << "worker 1 is not in the newer store of 18, and has none of 19";
+  const uint64_t update = job_.state.updates.next_id() - 1;
+  job_.Say(job_.server(0), TableAck{update});
+  effects = job_.Say(job_.server(1), TableAck{update});
+  EXPECT_TRUE(First<Joined>(effects, job_.worker(0)).clocks.empty());
+  // The next time leads add up; until then servers keep them.
+  effects = job_.Say(job_.worker(0), with({{-1, 17, 9, 0}}));
+  EXPECT_EQ(Leads(First<Joined>(effects, job_.server(0))), leads);
+  effects = job_.Say(job_.worker(1), with({{-1, 17, 7, 0}}));
+  leads = {{{17, 0}, 3}, {{17, 1}, 5}};
+  EXPECT_EQ(Leads(First<Joined>(effects, job_.server(0))), leads);
 }
 
 TEST_F(JoinsTest, TwiceIsRefused) {

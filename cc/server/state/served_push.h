@@ -97,6 +97,8 @@ struct Departed {
   std::set<int32_t> joined;           // sums get zeros from them
   // By key and worker: rounds before this one are no sums without it.
   std::map<std::pair<uint64_t, int32_t>, uint64_t> failed;
+  // By key and worker: where its clock was when all had joined, see wire/control.h.
+  std::map<std::pair<uint64_t, int32_t>, Joined::Clock> clocks;
   Status lost;  // the coordinator says that one is dead: nothing goes on
 };
 

@@ -30,16 +30,16 @@ bool StoreClocks::IsInherited(int32_t worker, uint64_t round) const {
   return !has_pushed_here_[worker] && ((bits_ & MaskOf(worker)) != 0) == PushBit(round);
 }
 
-void StoreClocks::NoteClock(int32_t worker, uint64_t round) {
+void StoreClocks::NoteClock(int32_t worker, uint64_t clock) {
   if (has_left_[worker])
-    clocks_.Set(worker, round + 1);
+    clocks_.Set(worker, clock);
   else
-    clocks_.Advance(worker, round + 1);
+    clocks_.Advance(worker, clock);
   has_left_[worker] = false;
 }
 
-StoreClocks::Verdict StoreClocks::OnPush(int32_t worker, uint64_t round) {
-  NoteClock(worker, round);
+StoreClocks::Verdict StoreClocks::OnPush(int32_t worker, uint64_t round, uint64_t lead) {
+  NoteClock(worker, round + lead + 1);
   const uint64_t store = StoreOf(round);
   const bool is_known = value_ != Value::kNone;
   if (is_known && store < StoreOfVersion(version_)) return Verdict::kOld;
@@ -62,8 +62,13 @@ StoreClocks::Verdict StoreClocks::OnPush(int32_t worker, uint64_t round) {
   return verdict;
 }
 
-void StoreClocks::OnTold(int32_t worker, uint64_t round) {
-  if (!has_left_[worker]) clocks_.Advance(worker, round + 1);
+void StoreClocks::OnTold(int32_t worker, uint64_t round, uint64_t lead) {
+  if (!has_left_[worker]) clocks_.Advance(worker, round + lead + 1);
+}
+
+void StoreClocks::OnAllJoined(int32_t worker, uint64_t clock) {
+  clocks_.Set(worker, clock);
+  has_left_[worker] = false;
 }
 
 void StoreClocks::OnLeft(int32_t worker) {
@@ -86,11 +91,12 @@ void StoreClocks::Lose(uint64_t version) {
 
 uint64_t StoreClocks::slowest() const { return clocks_.lowest(); }
 
-bool StoreClocks::MustWait(uint64_t round) const {
+bool StoreClocks::MustWait(uint64_t round, uint64_t lead) const {
   if (staleness_ < 0) return false;
   // Who has not come to this store yet has pushed nothing to it.
   const uint64_t slowest = std::max(clocks_.lowest(), FirstRoundOf(StoreOf(round)));
-  return round + 1 > slowest && round + 1 - slowest > static_cast<uint64_t>(staleness_);
+  const uint64_t clock = round + lead + 1;
+  return clock > slowest && clock - slowest > static_cast<uint64_t>(staleness_);
 }
 
 }  // namespace byteps

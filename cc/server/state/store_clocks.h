@@ -2,7 +2,8 @@
 // for whom. It knows rounds (base/store_rounds.h), but neither values nor replies.
 //
 // A worker's clock is the number of its pushes to the newest store. With a staleness s, nobody gets
-// an answer whose clock is more than s ahead of the slowest. Who has left is not waited for.
+// an answer whose clock is more than s ahead of the slowest. Who has left is not waited for. When
+// all have joined their clocks are made equal: who had fewer pushes gets a lead.
 //
 // A push costs the same with any number of workers (protocol rule 30): all are looked at once for
 // each round of the slowest, and when one comes back that had left.
@@ -31,8 +32,8 @@ class StoreClocks {
   // `staleness`: see TensorDescription.
   StoreClocks(int32_t num_workers, int32_t staleness);
 
-  // All of a push is here.
-  Verdict OnPush(int32_t worker, uint64_t round);
+  // All of a push is here. `lead`: the worker counts as if it had pushed so many times more.
+  Verdict OnPush(int32_t worker, uint64_t round, uint64_t lead = 0);
 
   // Nobody waits for `worker`, until it pushes again.
   void OnLeft(int32_t worker);
@@ -45,10 +46,13 @@ class StoreClocks {
 
   // `worker` tells a server that has inherited the part that it has pushed this round, and has the
   // answer.
-  void OnTold(int32_t worker, uint64_t round);
+  void OnTold(int32_t worker, uint64_t round, uint64_t lead = 0);
+
+  // All workers go on alike: this one's clock is `clock`, and it has not left.
+  void OnAllJoined(int32_t worker, uint64_t clock);
 
   // Whether the answer to this push has to wait.
-  bool MustWait(uint64_t round) const;
+  bool MustWait(uint64_t round, uint64_t lead = 0) const;
   // Of those who have not left; changes when somebody need wait no longer.
   uint64_t slowest() const;
 
@@ -61,7 +65,7 @@ class StoreClocks {
   enum class Value { kNone, kHere, kLost };
 
   bool IsInherited(int32_t worker, uint64_t round) const;
-  void NoteClock(int32_t worker, uint64_t round);
+  void NoteClock(int32_t worker, uint64_t clock);
 
   const int32_t staleness_;
   LowestRound clocks_;  // the newest round of each, plus one; the highest number: it has left

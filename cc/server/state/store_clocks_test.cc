@@ -107,6 +107,32 @@ TEST(StoreClocksTest, AfterALossNobodyRunsAheadOfThoseWhoHaveNotComeYet) {
   EXPECT_FALSE(clocks.MustWait(9));
 }
 
+// They had different numbers of rounds. A wait for those that nobody makes up for would never end.
+TEST(StoreClocksTest, WhenAllHaveJoinedTheyGoOnAlike) {
+  StoreClocks clocks(2, 1);
+  for (const uint64_t round : {0, 1}) clocks.OnPush(0, round);
+  for (const uint64_t round : {0, 1, 2}) clocks.OnPush(1, round);
+  clocks.OnLeft(0);
+  clocks.OnPush(1, 3);
+  EXPECT_FALSE(clocks.MustWait(3)) << "nobody waits for who has joined";
+  for (const int32_t worker : {0, 1}) clocks.OnAllJoined(worker, 4);
+  clocks.OnPush(1, 4);
+  EXPECT_FALSE(clocks.MustWait(4));
+  clocks.OnPush(1, 5);
+  EXPECT_TRUE(clocks.MustWait(5)) << "those who have come back are waited for again";
+  EXPECT_EQ(clocks.OnPush(0, 2, /*lead=*/2), Verdict::kAdd);
+  EXPECT_FALSE(clocks.MustWait(5));
+  EXPECT_FALSE(clocks.MustWait(2, /*lead=*/2));
+}
+
+TEST(StoreClocksTest, AfterALossLeadsStayWhatTheyWere) {
+  StoreClocks clocks(2, 1);
+  clocks.Inherit(20, 0);
+  clocks.OnTold(0, 1, /*lead=*/2);
+  clocks.OnPush(1, 4);
+  EXPECT_FALSE(clocks.MustWait(4));
+}
+
 // It may have nothing more to push.
 TEST(StoreClocksTest, AfterALossAWorkerMaySayHowFarItIs) {
   StoreClocks clocks(2, 1);

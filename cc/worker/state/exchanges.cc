@@ -299,7 +299,9 @@ void Exchanges::OnRefused(Key& key, const TensorDescription& refused, const Stat
 Joined Exchanges::Join() const {
   Joined joined;
   for (const auto& [name, key] : keys_->by_name()) {
-    if (key->has_failed && key->next_round > 0 && !key->IsStore())
+    if (key->next_round > 0 && key->IsStore())
+      joined.clocks.push_back({rank_, KeyOfName(name), key->next_round, 0});
+    else if (key->next_round > 0 && key->has_failed)
       joined.failed.push_back({rank_, KeyOfName(name), key->next_round});
   }
   return joined;
