@@ -102,6 +102,11 @@ TEST_F(ElasticTest, RowsThatAreLostAreFound) {
       Programs::kElastic));
 }
 
+// Protocol rule 5: the same with the rows of an alltoall as in a job that is not elastic.
+TEST_F(ElasticTest, RowsThatGoToTheWrongWorkerAreFound) {
+  EXPECT_TRUE(IsFound(WrongRows(), Programs::kElastic));
+}
+
 // Protocol rule 21: nobody hears that a worker is lost, and so the epoch does not end.
 TEST_F(ElasticTest, ALossOfWhichNobodyIsToldIsFound) {
   const Plant plant =

@@ -3,12 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <variant>
 
 #include "cc/base/tensor_description.h"
@@ -33,11 +30,17 @@ TEST_F(SetsTest, NoSeedMixesSetsOrRounds) {
   EXPECT_GT(all.retried_parts, 100u);
 }
 
+// Protocol rules 3 to 5, 13, 15 and 18.
+TEST_F(SetsTest, NoSeedMixesSetsAndGroupsOfGpus) {
+  SimulationOutcome all;
+  if (!RunSeeds(Programs::kGpuSets, &all)) return;
+  EXPECT_GT(all.set_exchanges, 1000u);
+  EXPECT_GT(all.gpu_exchanges, 500u);
+}
+
 TEST_F(SetsTest, ASeedDecidesAllThatHappens) { ExpectSeedsToDecide(Programs::kSets); }
 
 bool IsFoundBySets(const Plant& plant) { return IsFound(plant, Programs::kSets); }
-
-bool IsServer(const std::string& process) { return process.rfind("server", 0) == 0; }
 
 // Protocol rules 3 and 15: a server counts members wrongly, and says that all have a result when
 // the first one is about to get it.
@@ -69,23 +72,11 @@ TEST_F(SetsTest, AnAlltoallThatIsTakenForKeptIsFound) {
 }
 
 // Protocol rule 5: now and then a worker gets the rows that an alltoall has for another one.
-TEST_F(SetsTest, RowsThatGoToTheWrongWorkerAreFound) {
-  EXPECT_TRUE(IsFoundBySets([](SimulatedNetwork* network) {
-    const auto sent = std::make_shared<std::map<std::pair<uint64_t, uint64_t>, OutgoingFrame>>();
-    network->tamper().on_frame = [=](const std::string& from, const std::string&,
-                                     OutgoingFrame* frame) {
-      FrameHeader& header = frame->header;
-      if (!IsServer(from) || header.type != FrameType::kReply || frame->scattered == nullptr)
-        return;
-      const auto [first, is_first] =
-          sent->emplace(std::make_pair(header.key, header.round), *frame);
-      if (is_first || !network->schedule().Chance(0.05)) return;
-      frame->scattered = first->second.scattered;
-      frame->keep_alive = first->second.keep_alive;
-      header.payload_bytes = first->second.header.payload_bytes;
-      header.element_count = first->second.header.element_count;
-    };
-  }));
+TEST_F(SetsTest, RowsThatGoToTheWrongWorkerAreFound) { EXPECT_TRUE(IsFoundBySets(WrongRows())); }
+
+// Protocol rule 18: the same where sets are on hosts with GPUs.
+TEST_F(SetsTest, ASkippedLaunchIsFound) {
+  EXPECT_TRUE(IsFound(SkippedLaunches(), Programs::kGpuSets));
 }
 
 // Protocol rule 5: now and then a worker's rows of a sum, which begin with their number, are those

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -153,6 +154,26 @@ inline Plant SkippedLaunches() {
     last.key = 1;  // of no tensor
     last.reason = Cancelled("nothing fails by it");
   });
+}
+
+// Now and then a worker gets the rows that an alltoall has for another one.
+inline Plant WrongRows() {
+  return [](SimulatedNetwork* network) {
+    const auto sent = std::make_shared<std::map<std::pair<uint64_t, uint64_t>, OutgoingFrame>>();
+    network->tamper().on_frame = [=](const std::string& from, const std::string&,
+                                     OutgoingFrame* frame) {
+      FrameHeader& header = frame->header;
+      const bool is_of_server = from.rfind("server", 0) == 0;
+      if (!is_of_server || header.type != FrameType::kReply || frame->scattered == nullptr) return;
+      const auto [first, is_first] =
+          sent->emplace(std::make_pair(header.key, header.round), *frame);
+      if (is_first || !network->schedule().Chance(0.05)) return;
+      frame->scattered = first->second.scattered;
+      frame->keep_alive = first->second.keep_alive;
+      header.payload_bytes = first->second.header.payload_bytes;
+      header.element_count = first->second.header.element_count;
+    };
+  };
 }
 
 inline uint64_t Given(const char* variable, uint64_t otherwise) {

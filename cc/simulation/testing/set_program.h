@@ -26,6 +26,7 @@
 #include "cc/simulation/testing/set_exchange.h"
 #include "cc/simulation/testing/set_phase.h"
 #include "cc/simulation/testing/set_tensor.h"
+#include "cc/simulation/testing/simulated_gpu.h"
 #include "cc/simulation/testing/simulation_outcome.h"
 #include "cc/worker/worker.h"
 
@@ -35,13 +36,15 @@ class SetProgram final : public JobProgram {
  public:
   static constexpr int32_t kMostWorkers = 5;
 
+  // `gpu_of`: a worker's; null if it has none.
   SetProgram(EventSchedule* schedule, int32_t num_workers, bool joins, const JobFaults* faults,
-             SimulationOutcome* outcome)
+             SimulationOutcome* outcome, std::function<SimulatedGpu*(int32_t rank)> gpu_of)
       : schedule_(*schedule),
         num_workers_(num_workers),
         joins_(joins),
         faults_(*faults),
-        outcome_(*outcome) {
+        outcome_(*outcome),
+        gpu_of_(std::move(gpu_of)) {
     const size_t count = 2 + schedule_.Draw(3);
     for (size_t i = 0; i < count; ++i)
       tensors_.push_back(SetTensor::Drawn(schedule, i, num_workers, joins ? 0.4 : 0.7));
@@ -156,7 +159,12 @@ class SetProgram final : public JobProgram {
     if (what.description.HasOwnRows()) ++outcome_.row_exchanges;
     if (!what.description.codec.empty()) ++outcome_.coded_sums;
     NoteBegin(tensor, at);
-    auto sent = SetExchange::Begin(worker, what, at, [this, tensor, at] { CheckTime(tensor, at); });
+    // The GPUs of a host reduce together; a set may have some of them only, and uses host memory.
+    const bool is_of_all = Members::Of(what.name()).are_all();
+    auto sent = SetExchange::Begin(
+        worker, what, at, [this, tensor, at] { CheckTime(tensor, at); },
+        is_of_all ? gpu_of_(worker->rank()) : nullptr);
+    if (sent->is_of_gpu) ++outcome_.gpu_exchanges;
     sent_[worker->rank()].push_back(sent);
     return sent;
   }
@@ -287,6 +295,7 @@ class SetProgram final : public JobProgram {
   const bool joins_;
   const JobFaults& faults_;
   SimulationOutcome& outcome_;
+  const std::function<SimulatedGpu*(int32_t rank)> gpu_of_;
   std::vector<SetTensor> tensors_;
   std::vector<SetPhase> phases_;
   int64_t pause_ns_ = 0;

@@ -38,13 +38,15 @@ namespace byteps {
 
 // What the workers exchange.
 enum class Programs {
-  kRounds,   // sums, broadcasts, gathers, alltoalls
-  kStores,   // asynchronous stores (store_program.h)
-  kQuorum,   // rounds that end when a quorum has come (quorum_program.h)
-  kSets,     // all kinds of rounds among process sets (set_program.h)
-  kJoins,    // and with workers that join
-  kTables,   // a table on the servers (table_program.h)
-  kElastic,  // steps of an elastic job, which is an ElasticJob (elastic_program.h)
+  kRounds,      // sums, broadcasts, gathers, alltoalls
+  kStores,      // asynchronous stores (store_program.h)
+  kStoreJoins,  // and with workers that join
+  kQuorum,      // rounds that end when a quorum has come (quorum_program.h)
+  kSets,        // all kinds of rounds among process sets (set_program.h)
+  kGpuSets,     // and on hosts with several GPUs
+  kJoins,       // and with workers that join
+  kTables,      // a table on the servers (table_program.h)
+  kElastic,     // steps of an elastic job, which is an ElasticJob (elastic_program.h)
 };
 
 class SimulatedJob final : private SimulationRun {
@@ -54,7 +56,8 @@ class SimulatedJob final : private SimulationRun {
       : SimulationRun(seed, keeps_log),
         seed_(seed),
         programs_(programs),
-        has_gpus_(programs == Programs::kRounds && seed % 5 == 3) {
+        has_gpus_(programs == Programs::kGpuSets ||
+                  (programs == Programs::kRounds && seed % 5 == 3)) {
     if (seed % 13 == 10) GiveHosts();
     if (plant) plant(&network_);
   }
@@ -91,6 +94,7 @@ class SimulatedJob final : private SimulationRun {
       job_.options.compression.min_compress_bytes = 0;
     }
     if (programs_ == Programs::kTables) job_.server_hosts.assign(2 + Draw(1), "servers");
+    if (programs_ == Programs::kGpuSets) job_.options.compression.min_compress_bytes = 0;
     MakeProgram();
     schedule_.After(kLongestNanos, [this] { Expect(has_ended_, "the job does not end"); });
     coordinator_ = std::make_unique<Coordinator>(job_.options, NewVan("coordinator"));
@@ -135,9 +139,10 @@ class SimulatedJob final : private SimulationRun {
     const int32_t num_workers = job_.num_workers();
     switch (programs_) {
       case Programs::kStores:
+      case Programs::kStoreJoins:
         job_.options.deterministic = false;
         program_ = std::make_unique<StoreProgram>(&schedule_, num_workers, job_.num_servers() == 1,
-                                                  &outcome_);
+                                                  programs_ == Programs::kStoreJoins, &outcome_);
         break;
       case Programs::kQuorum:
         job_.options.deterministic = false;
@@ -148,14 +153,19 @@ class SimulatedJob final : private SimulationRun {
             std::make_unique<TableProgram>(&schedule_, num_workers, job_.num_servers(), &outcome_);
         break;
       case Programs::kSets:
+      case Programs::kGpuSets:
       case Programs::kJoins:
         program_ = std::make_unique<SetProgram>(&schedule_, num_workers,
-                                                programs_ == Programs::kJoins, &faults_, &outcome_);
+                                                programs_ == Programs::kJoins, &faults_, &outcome_,
+                                                [this](int32_t rank) { return GpuOf(rank); });
         break;
       default:
         rounds_.emplace(&*drawn_, &schedule_, &faults_, &outcome_);
     }
   }
+
+  // Null: it has none.
+  SimulatedGpu* GpuOf(int32_t rank) const { return workers_[rank]->gpu.get(); }
 
   void RunProgram(WorkerProcess* process, int rank) {
     if (rounds_.has_value())

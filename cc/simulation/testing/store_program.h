@@ -4,11 +4,17 @@
 // are in it. Checked of each answer: all of this worker's own changes are in it, each once; none is
 // gone that was in the answer before; nobody has fallen behind by more than the staleness. In the
 // end: all changes of all workers are in it.
+//
+// With joins workers have different numbers of rounds, after which they join, until all have; then
+// they go on with the same store, or begin the next one. Nobody waits for who has joined.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,10 +31,11 @@ class StoreProgram final : public JobProgram {
  public:
   // `may_give_up`: a worker may leave changes out. Not where a server may be lost: then the next
   // change may be lost with it (base/store_rounds.h).
-  StoreProgram(EventSchedule* schedule, int32_t num_workers, bool may_give_up,
+  StoreProgram(EventSchedule* schedule, int32_t num_workers, bool may_give_up, bool joins,
                SimulationOutcome* outcome)
       : schedule_(*schedule),
         num_workers_(num_workers),
+        joins_(joins),
         outcome_(*outcome),
         barrier_(schedule, num_workers) {
     const size_t stores = 1 + schedule_.Draw(1);
@@ -39,6 +46,13 @@ class StoreProgram final : public JobProgram {
     gives_up_ = may_give_up && schedule_.Chance(0.5);
     pause_ns_ = static_cast<int64_t>(schedule_.Draw(5000)) * 1000;
     made_.assign(num_workers, std::vector<int>(stores, 0));
+    rounds_of_.assign(num_workers, {rounds_});
+    if (!joins) return;
+    const size_t phases = 1 + schedule_.Draw(2);
+    for (std::vector<int>& each : rounds_of_) {
+      each.clear();
+      for (size_t i = 0; i < phases; ++i) each.push_back(static_cast<int>(schedule_.Draw(8)));
+    }
   }
 
   bool Run(Worker* worker, int32_t rank) override {
@@ -67,7 +81,30 @@ class StoreProgram final : public JobProgram {
 
   bool RunStore(Worker* worker, int32_t rank, int store) {
     std::vector<std::vector<int64_t>> seen(elements_.size());
-    for (int round = 0; round <= rounds_; ++round) {
+    for (size_t phase = 0; phase < rounds_of_[rank].size(); ++phase) {
+      if (!RunPhase(worker, rank, store, phase, &seen)) return false;
+      if (joins_ && !Join(worker, rank)) return false;
+    }
+    return CheckStore(worker, rank, store);
+  }
+
+  // So many rounds a worker has behind it at the end of a phase; the first one begins the store.
+  int EndOf(size_t phase, int32_t rank) const {
+    const std::vector<int>& rounds = rounds_of_[rank];
+    return std::accumulate(rounds.begin(), rounds.begin() + phase + 1, 1);
+  }
+  // By so many more it counts as further in a phase, since all have joined.
+  int LeadIn(size_t phase, int32_t rank) const {
+    int most = 0;
+    for (int32_t each = 0; phase > 0 && each < num_workers_; ++each)
+      most = std::max(most, EndOf(phase - 1, each));
+    return phase == 0 ? 0 : most - EndOf(phase - 1, rank);
+  }
+
+  bool RunPhase(Worker* worker, int32_t rank, int store, size_t phase,
+                std::vector<std::vector<int64_t>>* seen) {
+    const int end = EndOf(phase, rank);
+    for (int round = phase == 0 ? 0 : EndOf(phase - 1, rank); round < end; ++round) {
       // The fast one does not wait for the slow one, but for the staleness.
       if (schedule_.Chance(0.7))
         schedule_.Sleep(static_cast<int64_t>(schedule_.Draw((rank + 1) * pause_ns_)));
@@ -84,10 +121,22 @@ class StoreProgram final : public JobProgram {
         ++outcome_.exchanges;
       }
       for (size_t i = 0; i < elements_.size(); ++i) {
-        if (sent[i] != nullptr && !Check(rank, store, round, i, *sent[i], &seen[i])) return false;
+        if (sent[i] != nullptr && !Check(rank, store, phase, round, i, *sent[i], &(*seen)[i]))
+          return false;
       }
     }
-    return CheckStore(worker, rank, store);
+    return true;
+  }
+
+  // As tf_byteps.join does it.
+  bool Join(Worker* worker, int32_t rank) {
+    ++outcome_.joins;
+    Status status = worker->BeginJoin();
+    std::optional<int32_t> last;
+    while (status.ok() && !last.has_value()) status = worker->WaitForJoin(0.2, &last);
+    if (status.ok()) return true;
+    failure_ = "worker " + std::to_string(rank) + " cannot join: " + status.ToString();
+    return false;
   }
 
   std::shared_ptr<ProgramExchange> Push(Worker* worker, size_t index, int64_t value) {
@@ -109,7 +158,7 @@ class StoreProgram final : public JobProgram {
     return (value >> (kDigits * worker)) & ((1 << kDigits) - 1);
   }
 
-  bool Check(int32_t rank, int store, int round, size_t index, ProgramExchange& sent,
+  bool Check(int32_t rank, int store, size_t phase, int round, size_t index, ProgramExchange& sent,
              std::vector<int64_t>* seen) {
     const std::string what = "worker " + std::to_string(rank) + ", " + Names()[index] + " " +
                              std::to_string(store) + ", round " + std::to_string(round) + ": ";
@@ -120,7 +169,12 @@ class StoreProgram final : public JobProgram {
         const int64_t count = CountOf(got, worker);
         const int made = made_[worker][index];
         // The staleness counts pushes, and a worker that gives one up is not waited for.
-        const int64_t least = staleness_ < 0 || gives_up_ ? 0 : round - staleness_;
+        // Nor is one that has joined.
+        const int ahead = round + LeadIn(phase, rank) - LeadIn(phase, worker);
+        const int most = EndOf(phase, worker) - 1;
+        if (i == 0 && ahead > most) ++outcome_.rounds_without_joined;
+        const int64_t least =
+            staleness_ < 0 || gives_up_ ? 0 : std::min<int64_t>(ahead - staleness_, most);
         const bool is_right = worker == rank ? count == made : count <= made && count >= least;
         const bool is_newer = seen->empty() || count >= CountOf((*seen)[i], worker);
         if (is_right && is_newer) continue;
@@ -157,13 +211,15 @@ class StoreProgram final : public JobProgram {
 
   EventSchedule& schedule_;
   const int32_t num_workers_;
+  const bool joins_;
   SimulationOutcome& outcome_;
   std::vector<int64_t> elements_;  // of each store
   int32_t staleness_ = 0;
   int rounds_ = 0;
   bool gives_up_ = false;
   int64_t pause_ns_ = 0;
-  std::vector<std::vector<int>> made_;  // changes, by worker and store
+  std::vector<std::vector<int>> rounds_of_;  // of each worker, from join to join
+  std::vector<std::vector<int>> made_;       // changes, by worker and store
   ProgramBarrier barrier_;
 };
 
