@@ -28,7 +28,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void AddTensors(EngineJob* job, Exchanges* exchanges) {
+void AddTensors(EngineJob* job, TimedExchanges* exchanges) {
   for (int tensor = 0; tensor < kTensors; ++tensor) {
     for (int32_t rank = 0; rank < job->num_workers(); ++rank)
       exchanges->Add(&job->worker(rank), "t" + std::to_string(tensor), kElements,
@@ -39,7 +39,7 @@ void AddTensors(EngineJob* job, Exchanges* exchanges) {
 void MeasureStep(JobSize size, int steps) {
   EngineJob job(size, EngineJob::ForManyWorkers());
   job.Start();
-  Exchanges exchanges;
+  TimedExchanges exchanges;
   AddTensors(&job, &exchanges);
   exchanges.Step();
   std::vector<double> wall, servers, workers;
@@ -62,7 +62,7 @@ void MeasureStep(JobSize size, int steps) {
 void MeasureEnd(JobSize size) {
   EngineJob job(size, EngineJob::ForManyWorkers());
   job.Start();
-  Exchanges exchanges;
+  TimedExchanges exchanges;
   for (int32_t rank = 0; rank < size.workers; ++rank)
     exchanges.Add(&job.worker(rank), "t", kElements, ExchangeKind::kSum);
   exchanges.Step();
@@ -79,7 +79,7 @@ void MeasureEnd(JobSize size) {
 void MeasureWait(int32_t workers, int seconds) {
   EngineJob job({workers, 1}, EngineJob::ForManyWorkers());
   job.Start();
-  Exchanges all, straggler;
+  TimedExchanges all, straggler;
   for (int32_t rank = 0; rank < workers; ++rank)
     (rank + 1 < workers ? all : straggler)
         .Add(&job.worker(rank), "t", kElements, ExchangeKind::kSum);
@@ -97,7 +97,7 @@ void MeasureWait(int32_t workers, int seconds) {
 constexpr int32_t kTwoWorkers = 2;
 
 // Of the urgent exchange, which begins when the long one has.
-double UrgentSeconds(Exchanges* urgent, Exchanges* other) {
+double UrgentSeconds(TimedExchanges* urgent, TimedExchanges* other) {
   constexpr auto kAfter = std::chrono::milliseconds(20);
   other->Begin();
   std::this_thread::sleep_for(kAfter);
@@ -118,7 +118,7 @@ EngineOptions OverSockets() {
 void MeasureUrgent(size_t bytes, int rounds) {
   EngineJob job({kTwoWorkers, 1}, OverSockets());
   job.Start();
-  Exchanges urgent, sum, gather;
+  TimedExchanges urgent, sum, gather;
   constexpr int32_t kLow = 0, kHigh = 10;
   for (int32_t rank = 0; rank < kTwoWorkers; ++rank) {
     Worker* const worker = &job.worker(rank);
@@ -152,10 +152,10 @@ void MeasureTls(size_t bytes, int rounds) {
     options.security.tls = tls;
     jobs.push_back(std::make_unique<EngineJob>(JobSize{kTwoWorkers, 1}, options));
   }
-  std::vector<std::unique_ptr<Exchanges>> exchanges;
+  std::vector<std::unique_ptr<TimedExchanges>> exchanges;
   for (const auto& job : jobs) {
     job->Start();
-    exchanges.push_back(std::make_unique<Exchanges>());
+    exchanges.push_back(std::make_unique<TimedExchanges>());
     for (int32_t rank = 0; rank < kTwoWorkers; ++rank)
       exchanges.back()->Add(&job->worker(rank), "t", bytes / sizeof(float), ExchangeKind::kSum);
     exchanges.back()->Step();
@@ -230,7 +230,7 @@ void MeasureStrangers(int count, int rounds) {
   Strangers strangers(count);
   EngineJob job({kTwoWorkers, 1, static_cast<rlim_t>(count) / 2}, OverSockets());
   job.Start();
-  Exchanges exchanges;
+  TimedExchanges exchanges;
   AddTensors(&job, &exchanges);
   exchanges.Step();
   const auto step = [&] {

@@ -235,7 +235,7 @@ class EngineJob {
 };
 
 // Tensors that are exchanged again and again, all at once.
-class Exchanges {
+class TimedExchanges {
  public:
   // Rows of float32; of a gather, those of each worker.
   void Add(Worker* worker, const std::string& name, size_t elements, ExchangeKind kind,
