@@ -94,7 +94,7 @@ class StoreProgram final : public JobProgram {
     return std::accumulate(rounds.begin(), rounds.begin() + phase + 1, 1);
   }
   // By so many more it counts as further in a phase, since all have joined.
-  int LeadIn(size_t phase, int32_t rank) const {
+  int LeadOf(size_t phase, int32_t rank) const {
     int most = 0;
     for (int32_t each = 0; phase > 0 && each < num_workers_; ++each)
       most = std::max(most, EndOf(phase - 1, each));
@@ -170,7 +170,7 @@ class StoreProgram final : public JobProgram {
         const int made = made_[worker][index];
         // The staleness counts pushes, and a worker that gives one up is not waited for.
         // Nor is one that has joined.
-        const int ahead = round + LeadIn(phase, rank) - LeadIn(phase, worker);
+        const int ahead = round + LeadOf(phase, rank) - LeadOf(phase, worker);
         const int most = EndOf(phase, worker) - 1;
         if (i == 0 && ahead > most) ++outcome_.rounds_without_joined;
         const int64_t least =
