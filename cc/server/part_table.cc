@@ -109,6 +109,8 @@ void PartTable::HandleChange(int32_t rank, std::vector<Reply>* replies) {
       return Answer(rank, Lost(), nullptr, replies);
     case TableChanges::Verdict::kMissed:
       return Answer(rank, Lost(), nullptr, replies);
+    case TableChanges::Verdict::kLeft:
+      return Answer(rank, left_, nullptr, replies);
     case TableChanges::Verdict::kWait:
       worker.state = State::kWaiting;
       return;
@@ -240,6 +242,11 @@ Status PartTable::MakeTable(const std::vector<int32_t>& ranks) {
 void PartTable::FailWaiting(const Status& status, std::vector<Reply>* replies) {
   const std::vector<int32_t> ranks = changes_.waiting();
   changes_.Failed();
+  Fail(ranks, status, replies);
+}
+
+void PartTable::Fail(const std::vector<int32_t>& ranks, const Status& status,
+                     std::vector<Reply>* replies) {
   for (const int32_t rank : ranks) {
     if (workers_[rank].state == State::kWaiting) Answer(rank, status, nullptr, replies);
   }
@@ -248,8 +255,16 @@ void PartTable::FailWaiting(const Status& status, std::vector<Reply>* replies) {
 void PartTable::Withdraw(int32_t rank, const TableEntry& entry, uint64_t round,
                          const Status& status, std::vector<Reply>* replies) {
   (void)entry;
+  const Status given_up(status.code() == StatusCode::kOk ? StatusCode::kCancelled : status.code(),
+                        Title() + ": " + WorkerName(rank) + " has given up: " + status.message());
   MutexLock lock(mutex_);
   Newest& worker = workers_[rank];
+  const uint64_t next_training = TrainingOf(round + 1);
+  if (next_training > TrainingOf(round)) {
+    // It has left the training. The others may be late in it, and this worker in the next one.
+    left_ = given_up;
+    Fail(changes_.Leave(next_training), given_up, replies);
+  }
   if (round + 1 < worker.pushed_rounds) return;  // it has gone on
   if (round + 1 == worker.pushed_rounds && worker.state == State::kAnswered) return;
   const bool fails = changes_.Withdraw(rank, TrainingOf(round));
@@ -257,10 +272,7 @@ void PartTable::Withdraw(int32_t rank, const TableEntry& entry, uint64_t round,
   worker.payload = nullptr;
   worker.request = {};
   worker.state = State::kIdle;
-  if (!fails) return;
-  FailWaiting(Status(status.code() == StatusCode::kOk ? StatusCode::kCancelled : status.code(),
-                     Title() + ": " + WorkerName(rank) + " has given up: " + status.message()),
-              replies);
+  if (fails) FailWaiting(given_up, replies);
 }
 
 void PartTable::GoOnFrom(const PartsMoved::Part& agreed) {

@@ -88,6 +88,8 @@ class PartTable : public ServedPart {
   Status Change(const std::vector<int32_t>& ranks) BYTEPS_REQUIRES(mutex_);
   Status MakeTable(const std::vector<int32_t>& ranks) BYTEPS_REQUIRES(mutex_);
   void FailWaiting(const Status& status, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  void Fail(const std::vector<int32_t>& ranks, const Status& status, std::vector<Reply>* replies)
+      BYTEPS_REQUIRES(mutex_);
   Status NewAnswer(int32_t rank, uint64_t bytes, std::shared_ptr<Buffer>* answer) const;
   void Answer(int32_t rank, Status error, std::shared_ptr<Buffer> answer,
               std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
@@ -103,6 +105,7 @@ class PartTable : public ServedPart {
   TableChanges changes_ BYTEPS_GUARDED_BY(mutex_);
   std::unique_ptr<TableRows> rows_ BYTEPS_GUARDED_BY(mutex_);  // null: it is not made
   std::vector<Newest> workers_ BYTEPS_GUARDED_BY(mutex_);      // by rank
+  Status left_ BYTEPS_GUARDED_BY(mutex_);                      // why a worker has left a training
 };
 
 }  // namespace byteps

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cc/base/testing/table_requests.h"
+#include "cc/base/training_rounds.h"
 #include "cc/server/testing/fake_workers.h"
 
 namespace byteps {
@@ -100,6 +101,24 @@ TEST_F(PartTableTest, AWorkerThatGivesUpFailsTheChangeForThoseWhoWait) {
                   .ok());
   EXPECT_NE(Error(0).find("worker 1 has given up: its loss is bad"), std::string::npos);
   for (int32_t rank = 0; rank < 2; ++rank) workers.Push(entry, rank, 2, Update(1));
+  EXPECT_EQ(Error(0), "");
+  EXPECT_EQ(Error(1), "");
+}
+
+// Its withdrawal comes before the other has asked for the change, and after this worker's first
+// request in the next training.
+TEST_F(PartTableTest, AWorkerThatLeavesATrainingFailsChangesThatAreAskedForLater) {
+  constexpr uint64_t kNext = kRoundsOfTraining;
+  workers.Push(entry, 1, kNext, RequestBytes(Kind::kRead, 1, {2}));
+  EXPECT_EQ(Rows(1), (std::vector<float>{1, 1}));
+  FrameHeader header = FakeWorkers::Header(entry, 1, kNext - 1, "its loss is bad");
+  header.status = StatusCode::kCancelled;
+  ASSERT_TRUE(FakePush(&workers.service, workers.connections[1].get(), header, "its loss is bad")
+                  .DeliverAll()
+                  .ok());
+  workers.Push(entry, 0, 1, Update(1));
+  EXPECT_NE(Error(0).find("worker 1 has given up: its loss is bad"), std::string::npos);
+  for (int32_t rank = 0; rank < 2; ++rank) workers.Push(entry, rank, kNext + 1, Update(1));
   EXPECT_EQ(Error(0), "");
   EXPECT_EQ(Error(1), "");
 }

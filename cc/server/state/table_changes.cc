@@ -10,6 +10,7 @@ TableChanges::Verdict TableChanges::OnChange(int32_t worker, uint64_t number, ui
   if (is_lost() || number > made_) return Verdict::kLost;
   if (number < begun_) return Verdict::kMissed;
   if (number < made_) return Verdict::kIsIn;
+  if (training < left_before_) return Verdict::kLeft;
   Asked& asked = workers_[worker];
   if (!asked.waits) ++num_waiting_;
   asked = {true, training};
@@ -42,6 +43,18 @@ void TableChanges::Lose() {
 void TableChanges::Refill(uint64_t number) {
   state_ = State::kFilling;
   made_ = begun_ = number + 1;
+}
+
+std::vector<int32_t> TableChanges::Leave(uint64_t training) {
+  left_before_ = std::max(left_before_, training);
+  std::vector<int32_t> ranks;
+  for (const int32_t rank : waiting()) {
+    if (workers_[rank].training >= left_before_) continue;
+    workers_[rank] = {};
+    --num_waiting_;
+    ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 bool TableChanges::Withdraw(int32_t worker, uint64_t training) {

@@ -26,6 +26,7 @@ class TableChanges {
     kIsIn,    // it was made, and its answer is lost
     kLost,    // there are changes before it that are not here: the rows are of no use any more
     kMissed,  // it is made without this copy, which will have its result
+    kLeft,    // a worker has left this training, and will not ask for it there
   };
 
   explicit TableChanges(int32_t num_workers);
@@ -50,6 +51,10 @@ class TableChanges {
   // All rows have been filled in.
   void EndFilling() { state_ = State::kWhole; }
 
+  // A worker has left all trainings before this one. Returns who waits there for a change, in rank
+  // order: they wait no more.
+  std::vector<int32_t> Leave(uint64_t training);
+
   // `worker` has given up what it has asked for, and what it could yet ask for in trainings up to
   // this one. Returns whether the change fails for those who wait.
   bool Withdraw(int32_t worker, uint64_t training);
@@ -72,6 +77,7 @@ class TableChanges {
   uint64_t made_ = 0;
   State state_ = State::kWhole;
   uint64_t begun_ = 0;
+  uint64_t left_before_ = 0;  // some worker has left all trainings before this one
 };
 
 }  // namespace byteps

@@ -87,6 +87,17 @@ TEST(TableChangesTest, AWithdrawalFailsTheChangeThatOthersWaitFor) {
   EXPECT_TRUE(changes.Withdraw(0, 0));
 }
 
+TEST(TableChangesTest, WhoeverLeavesATrainingFailsItsChangesAlsoThoseThatAreAskedForLater) {
+  TableChanges changes(3);
+  changes.OnChange(1, 0, 4);
+  changes.OnChange(2, 0, 5);  // it has left training 4, too
+  EXPECT_EQ(changes.Leave(5), std::vector<int32_t>{1});
+  EXPECT_EQ(changes.OnChange(1, 0, 4), Verdict::kLeft);
+  EXPECT_TRUE(changes.Leave(5).empty());
+  EXPECT_EQ(changes.OnChange(0, 0, 5), Verdict::kWait);
+  EXPECT_EQ(changes.OnChange(1, 0, 5), Verdict::kReady);
+}
+
 TEST(TableChangesTest, AWithdrawalOfAnOldTrainingFailsNothingOfTheNext) {
   TableChanges changes(2);
   changes.OnChange(1, 0, 5);
