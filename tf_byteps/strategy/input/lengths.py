@@ -70,9 +70,29 @@ def is_undetermined(dataset: tf.data.Dataset) -> bool:
     return any(map(_has_state, graphs)) or any(map(is_undetermined, dataset._inputs()))
 
 
+def is_pythons(dataset: tf.data.Dataset) -> bool:
+    """Whether Python gives the batches of a pipeline, and nothing else draws random numbers.
+
+    Args:
+        dataset: a `tf.data.Dataset`.
+    """
+    stages = [dataset]
+    found: set[str] = set()
+    for stage in stages:
+        stages += stage._inputs()
+        for function in stage._functions():
+            found |= _operations(function.function.graph.as_graph_def())
+    stateful = set(filter(_is_stateful, found))
+    return bool(stateful) and all("PyFunc" in operation for operation in stateful)
+
+
 def _has_state(graph: Any) -> bool:
+    return any(map(_is_stateful, _operations(graph)))
+
+
+def _operations(graph: Any) -> set[str]:
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    return any(_is_stateful(operation) for operation in {node.op for node in nodes})
+    return {node.op for node in nodes}
 
 
 def _is_stateful(operation: str) -> Any:

@@ -168,11 +168,13 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy) -> An
     if cached:
         dataset = caches.with_own_files(dataset, f"dataset@{names.call_site()}")
     asks = may_differ and not lengths.ends_alone()
-    if asks:
-        name = f"dataset@{names.call_site()}/more"
+    name = f"dataset@{names.call_site()}/more"
+    if asks and lengths.is_pythons(dataset):
         share = together.pieces_of_same(dataset, runtime.rank(), size, name, ADVICE)
     else:
         share = pieces.split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
+        if asks:
+            share = together.until_all_end(share, name)
     return BytePSDataset(share, fetches=not asks, is_cut=True, asks=asks)
 
 
