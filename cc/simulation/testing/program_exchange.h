@@ -1,4 +1,5 @@
 // ProgramExchange: an exchange of int64 elements by a program in a SimulatedJob, and its end.
+// ExchangeEnd: that of any exchange.
 // ProgramBarrier: where the programs of all workers come together, without an exchange.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_PROGRAM_EXCHANGE_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_PROGRAM_EXCHANGE_H_
@@ -15,12 +16,29 @@
 
 namespace byteps {
 
-struct ProgramExchange {
-  std::vector<int64_t> input, output;
+// Whether an exchange has ended, how often, and how.
+struct ExchangeEnd {
   Mutex mutex;
   CondVar changed;
   int calls = 0;
   Status status;
+
+  void Done(const Status& of_exchange) {
+    MutexLock lock(mutex);
+    status = of_exchange;
+    ++calls;
+    changed.NotifyAll();
+  }
+
+  Status Await() {
+    MutexLock lock(mutex);
+    while (calls == 0) changed.Wait(mutex);
+    return status;
+  }
+};
+
+struct ProgramExchange : ExchangeEnd {
+  std::vector<int64_t> input, output;
 
   // `request` says what the exchange is; its shape and memory are those of `input`.
   static std::shared_ptr<ProgramExchange> Begin(Worker* worker, ExchangeRequest request,
@@ -33,20 +51,9 @@ struct ProgramExchange {
     request.input = begun->input.data();
     request.output = begun->output.data();
     request.keep_alive = begun;
-    request.done = [raw = begun.get()](const Status& status) {
-      MutexLock lock(raw->mutex);
-      raw->status = status;
-      ++raw->calls;
-      raw->changed.NotifyAll();
-    };
+    request.done = [raw = begun.get()](const Status& status) { raw->Done(status); };
     worker->Enqueue(std::move(request));
     return begun;
-  }
-
-  Status Await() {
-    MutexLock lock(mutex);
-    while (calls == 0) changed.Wait(mutex);
-    return status;
   }
 };
 

@@ -12,9 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "cc/base/mutex.h"
 #include "cc/base/table_request.h"
-#include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/program_exchange.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -44,12 +43,8 @@ inline std::string TableRequestBytes(TableRequest::Kind kind, uint64_t number,
   return bytes + values;
 }
 
-struct TableExchange {
+struct TableExchange : ExchangeEnd {
   std::string input, output;
-  Mutex mutex;
-  CondVar changed;
-  int calls = 0;
-  Status status;
 
   static std::shared_ptr<TableExchange> Begin(Worker* worker, int block, int copy,
                                               std::string bytes) {
@@ -71,20 +66,9 @@ struct TableExchange {
       raw->output.assign(bytes, 'x');
       return raw->output.data();
     };
-    request.done = [raw = begun.get()](const Status& status) {
-      MutexLock lock(raw->mutex);
-      raw->status = status;
-      ++raw->calls;
-      raw->changed.NotifyAll();
-    };
+    request.done = [raw = begun.get()](const Status& status) { raw->Done(status); };
     worker->Enqueue(std::move(request));
     return begun;
-  }
-
-  Status Await() {
-    MutexLock lock(mutex);
-    while (calls == 0) changed.Wait(mutex);
-    return status;
   }
 };
 
