@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.private.tensorflow import op_def_registry
+from tf_byteps.strategy.input import content
 
 _UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
 _KEEP_LENGTH = ("_MapDataset", "_ParallelMapDataset")  # of the stages that have functions
@@ -76,13 +77,9 @@ def is_pythons(dataset: tf.data.Dataset) -> bool:
     Args:
         dataset: a `tf.data.Dataset`.
     """
-    stages = [dataset]
-    found: set[str] = set()
-    for stage in stages:
-        stages += stage._inputs()
-        for function in stage._functions():
-            found |= _operations(function.function.graph.as_graph_def())
-    stateful = set(filter(_is_stateful, found))
+    functions = [each for stage in content.stages(dataset) for each in stage._functions()]
+    graphs = [function.function.graph.as_graph_def() for function in functions]
+    stateful = [each for graph in graphs for each in _operations(graph) if _is_stateful(each)]
     return bool(stateful) and all("PyFunc" in operation for operation in stateful)
 
 

@@ -38,7 +38,7 @@ _AutoShardPolicy = tf.data.experimental.AutoShardPolicy
 _UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
 _EARLIER_USES = "earlier uses of a dataset that shuffles anew each time"
 _CONTENT = "content"
-ADVICE = (
+_ADVICE = (
     "Give all workers the same data in the same order, of which each trains on its part: call "
     "keras.utils.set_random_seed with the same number on all of them before data are made, "
     "shuffled or split. For data that are each worker's own, pass a tf.data.Dataset with "
@@ -170,7 +170,7 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy) -> An
     asks = may_differ and not lengths.ends_alone()
     name = f"dataset@{names.call_site()}/more"
     if asks and lengths.is_pythons(dataset):
-        share = together.pieces_of_same(dataset, runtime.rank(), size, name, ADVICE)
+        share = together.pieces_of_same(dataset, runtime.rank(), size, name, _ADVICE)
     else:
         share = pieces.split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
         if asks:
@@ -305,14 +305,14 @@ def check_same(mine: dict[str, Any], content_of_mine: Callable[[], object] | Non
                 raise on_all_workers(
                     ValueError(
                         f"the workers' data differ in {key}: worker 0 has {value}, worker {rank} "
-                        f"has {other.get(key)}. {_OTHER_ADVICE.get(key, ADVICE)}"
+                        f"has {other.get(key)}. {_OTHER_ADVICE.get(key, _ADVICE)}"
                     )
                 )
         if not same(contents[0], contents[rank]):
             raise on_all_workers(
                 ValueError(
                     f"the workers' data differ in {_CONTENT}: worker {rank}'s rows, their order or "
-                    f"the seeds of their shuffles are not worker 0's. {ADVICE}"
+                    f"the seeds of their shuffles are not worker 0's. {_ADVICE}"
                 )
             )
 
