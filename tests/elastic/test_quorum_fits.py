@@ -69,11 +69,11 @@ def test_no_step_of_those_that_stay_is_lost(job):
 def test_a_local_step_is_traced_once_for_each_number_of_workers(job):
     records, _, how = job
     for rank in (0, 1):
-        traced = records[rank]["traced"]
-        joined = records[3]["begins"][0][0]
-        assert {size for size, _ in traced} == {2, 3}
+        sizes = records[rank]["traced"]
+        assert set(sizes) == {2, 3}
         if how != "warmup":  # in which the first steps of three workers were other ones
-            assert all(epoch < joined for _, epoch in traced), "three workers again"
+            # The newcomer may come in the epoch in which the two have traced theirs.
+            assert sizes == sorted(sizes, reverse=True), "three workers again"
 
 
 def test_steps_that_exchange_are_traced_for_other_workers():
