@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from tf_byteps import _engine, runtime
-from tf_byteps.elastic import retracing
+from tf_byteps import runtime
+from tf_byteps.elastic import quorum_fits, retracing
 from tf_byteps.elastic.keras_states import KerasState
-from tf_byteps.elastic.states import HostsUpdatedInterrupt, State
+from tf_byteps.elastic.states import State
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.local_steps.outer_sync import OuterSync
 from tf_byteps.local_steps.quorum import QuorumRounds
@@ -133,8 +132,5 @@ class OuterSyncState(KerasState):
 
     def _look(self) -> None:
         """After each step: the others need not wait for this worker's next round."""
-        if failure := _engine.worker_failure():
-            raise tf.errors.UnavailableError(None, None, failure)
-        reason = runtime.coming_change() if runtime.config().elastic else ""
-        if reason:
-            raise HostsUpdatedInterrupt(reason)
+        if (change := quorum_fits.coming_change()) is not None:
+            raise change

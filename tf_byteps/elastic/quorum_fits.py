@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 _EPOCH, _BATCH = "epoch", "batch"  # values that `UpdateEpochStateCallback` and others count
 
 
+def coming_change() -> Exception | None:
+    """What ends a training whose workers change, after a step: a loss, or a meeting; or `None`."""
+    if failure := _engine.worker_failure():
+        return tf.errors.UnavailableError(None, None, failure)
+    reason = runtime.coming_change() if runtime.config().elastic else ""
+    return HostsUpdatedInterrupt(reason) if reason else None
+
+
 class QuorumFit(Rejoining, local_steps.Membership):
     """What a state does about a model that `fit` trains so. Not thread-safe.
 
@@ -48,11 +56,8 @@ class QuorumFit(Rejoining, local_steps.Membership):
         retracing.keep_traces()
 
     def look(self) -> None:
-        if failure := _engine.worker_failure():
-            raise on_all_workers(tf.errors.UnavailableError(None, None, failure))
-        reason = runtime.coming_change() if runtime.config().elastic else ""
-        if reason:
-            raise on_all_workers(HostsUpdatedInterrupt(reason))
+        if (change := coming_change()) is not None:
+            raise on_all_workers(change)
 
     def is_change(self, error: BaseException) -> bool:
         if isinstance(error, HostsUpdatedInterrupt):
