@@ -45,14 +45,14 @@ Status StartWorker(const JobDescription& job, const RankInfo& place) {
   return OkStatus();
 }
 
-void StopWorker() {
+void StopWorker(const std::string& lost) {
   std::shared_ptr<Worker> worker;
   {
     Current& current = GetCurrent();
     MutexLock lock(current.mutex);
     worker.swap(current.worker);
   }
-  if (worker != nullptr) worker->Stop();
+  if (worker != nullptr) worker->Stop(lost);
 }
 
 std::shared_ptr<Worker> CurrentWorker() {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cc/base/job.h"
@@ -34,8 +35,8 @@ struct RankInfo {
 Status StartWorker(const JobDescription& job, const RankInfo& place);
 
 // Says goodbye, ends every pending exchange with CANCELLED, and joins the engine's threads. No-op
-// without an engine.
-void StopWorker();
+// without an engine. `lost`: see Worker::Stop.
+void StopWorker(const std::string& lost = "");
 
 // The running engine, or null. The caller's reference keeps the object valid, not connected.
 std::shared_ptr<Worker> CurrentWorker();

@@ -156,6 +156,45 @@ TEST(FailoverTest, WhatOneWorkerHasGivenUpIsAnErrorOnAll) {
   ExpectAllTheSame(SendOnAll(job, 100));
 }
 
+std::shared_ptr<Pending> SendSplit(Worker& worker, int rank) {
+  const auto pending = std::make_shared<Pending>(Values(rank, 200));
+  ExchangeRequest request = Request("split", pending, ExchangeKind::kAllToAll);
+  request.splits = {100, 100};
+  worker.Enqueue(std::move(request));
+  return pending;
+}
+
+// Worker 0 has got its rows, worker 1 has not, and nobody else has them.
+TEST(FailoverTest, RowsOfAnAlltoallThatAreLostWithAServerAreALoss) {
+  KillableJob job(2, 2, {});
+  for (const auto& sent : {SendSplit(job.worker(0), 0), SendSplit(job.worker(1), 1)})
+    ASSERT_TRUE(sent->Wait().ok());
+  const int32_t owner = job.server(0).counters().rounds_completed > 0 ? 0 : 1;
+  job.gate(owner, 1).Admit(kAll, 0);
+  const auto first = SendSplit(job.worker(0), 0);
+  const auto second = SendSplit(job.worker(1), 1);
+  ASSERT_TRUE(first->Wait().ok());
+  job.Kill(owner);
+  const Status lost = second->Wait();
+  EXPECT_EQ(lost.code(), StatusCode::kUnavailable) << lost.ToString();
+  EXPECT_TRUE(job.worker(1).failure().ok()) << "its program may go on";
+  for (const auto& sent : {SendSplit(job.worker(0), 0), SendSplit(job.worker(1), 1)})
+    EXPECT_TRUE(sent->Wait().ok());
+}
+
+// It goes back to a commit, say, and the others have to as well.
+TEST(FailoverTest, AWorkerThatCannotGoOnIsALossForTheOthers) {
+  KillableJob job(2, 1, {});
+  ExpectAllTheSame(SendOnAll(job, 100));
+  const auto sent = SendOnOne(job);
+  job.worker(1).Stop("its rows are lost");
+  ExpectLost(job, sent);
+  const Status failure = job.worker(0).failure();
+  EXPECT_NE(failure.message().find("cannot go on: its rows are lost"), std::string::npos)
+      << failure.ToString();
+  EXPECT_EQ(job.worker(0).lost_peer()->rank, 1);
+}
+
 TEST(FailoverTest, HistoriesOfBackupWorkersAreNotMadeUpFor) {
   KillableJob job(3, 2, {});
   std::vector<std::shared_ptr<Pending>> sent;

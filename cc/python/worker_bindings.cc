@@ -150,8 +150,10 @@ void DefineWorker(py::module_& module) {
         ThrowIfError(StartWorker(job, {rank, job.num_workers(), local_rank, local_size}));
       },
       py::arg("job"), py::arg("rank"), py::arg("local_rank"), py::arg("local_size"), ReleaseLock());
-  module.def("stop_worker", &StopWorker, ReleaseLock(),
-             "Says goodbye; pending exchanges end with CANCELLED.");
+  module.def(
+      "stop_worker", &StopWorker, py::arg("lost") = "", ReleaseLock(),
+      "Says goodbye; pending exchanges end with CANCELLED. `lost`: why this worker cannot go "
+      "on, if all others have to go back, too.");
   module.def("worker_running", [] { return CurrentWorker() != nullptr; });
   module.def("worker_failure", [] {
     const std::shared_ptr<Worker> worker = CurrentWorker();

@@ -111,7 +111,7 @@ void Worker::RelayTo(int32_t worker, std::string bytes) {
   coordinator_->Send(Relay{rank_, worker, std::move(bytes)});
 }
 
-void Worker::Stop() {
+void Worker::Stop(const std::string& lost) {
   std::shared_ptr<WorkerListener> listener;
   {
     MutexLock lock(mutex_);
@@ -124,7 +124,7 @@ void Worker::Stop() {
   }
   watch_.Stop();
   if (local_ || van_ == nullptr) return;
-  SayGoodbye();
+  SayGoodbye(lost);
   coordinator_->Stop();
   // Waits for running attempts to connect.
   for (const auto& paths : reconnectors_) {
@@ -135,13 +135,15 @@ void Worker::Stop() {
 
 // The coordinator may only be stopped: it must not take this for a good end when it goes on. Nor
 // that of a worker which did not get to the servers: the others, who wait for it, have lost it.
-void Worker::SayGoodbye() {
+void Worker::SayGoodbye(const std::string& lost) {
   {
     MutexLock lock(mutex_);
     const bool has_come_in_vain = !has_started_ && state_.lifecycle.failure().ok();
     if (coordinator_is_lost_ || has_come_in_vain) return;
   }
   if (!coordinator_->connected()) return;
+  // Before the goodbye: who waits for this worker must not take that for the reason.
+  if (!lost.empty()) coordinator_->Send(PeerLost{Role::kWorker, rank_, lost});
   coordinator_->Send(Goodbye{{rank_}});
   MutexLock lock(mutex_);
   const bool is_well = state_.lifecycle.failure().ok();

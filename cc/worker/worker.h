@@ -133,7 +133,9 @@ class Worker : private ConnectionHandler {
   int32_t rank() const { return rank_; }
 
   // Ends what is pending with CANCELLED, says goodbye, closes all connections. Idempotent.
-  void Stop();
+  // `lost`: why this worker cannot go on, if that is a loss of which the coordinator does not know.
+  // Then it is a loss for all others: their exchanges end with UNAVAILABLE.
+  void Stop(const std::string& lost = "");
 
   // Why nothing can be exchanged any more; OK while all is well.
   Status failure() const;
@@ -159,7 +161,7 @@ class Worker : private ConnectionHandler {
   void OnClosed(Connection& connection, const Status& reason) override;
 
   // worker.cc: from Start to Stop.
-  void SayGoodbye();
+  void SayGoodbye(const std::string& lost);
   void Watch();
 
   // worker_control.cc: what the coordinator says, and what ends the job.

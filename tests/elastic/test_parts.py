@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 
 import tf_byteps as bps
+from tf_byteps import _engine
 from tf_byteps.config import Config
-from tf_byteps.elastic import retracing, variables
-from tf_byteps.errors import ConfigError
+from tf_byteps.elastic import ends, retracing, variables
+from tf_byteps.elastic.ends import End
+from tf_byteps.errors import ConfigError, ExchangeError
 from tf_byteps.exchange import backup
 from tf_byteps.strategy.input import sharding
 from tf_byteps.training import traces
@@ -92,6 +94,64 @@ def test_a_state_is_not_saved_after_a_loss(alone, monkeypatch):
     assert (weight.numpy(), state.step) == (1.0, 1)
 
 
+class Elastic:
+    """Stands for `runtime` in an elastic job in which news come when they have been looked for."""
+
+    def __init__(self, change="", failure=""):
+        self._news, self._looks = {"change": change, "failure": failure}, 0
+
+    def is_initialized(self):
+        return True
+
+    def config(self):
+        return Config(min_workers=1, **_PLACE)
+
+    def coming_change(self):
+        return self._look("change")
+
+    def worker_failure(self):
+        return self._look("failure")
+
+    def _look(self, what):
+        self._looks += 1
+        return self._news[what] if self._looks > 4 else ""
+
+
+@pytest.mark.parametrize("goes_back", [True, False])
+@pytest.mark.parametrize(
+    "code, news, expected, reason",
+    [
+        ("UNAVAILABLE", {}, End.LOSS, "x"),
+        ("CANCELLED", {"failure": "lost 1"}, End.LOSS, "lost 1"),
+        ("FAILED_PRECONDITION", {"failure": "lost 1"}, End.LOSS, "lost 1"),
+        ("FAILED_PRECONDITION", {"change": "1 comes"}, End.CHANGE, "1 comes"),
+        ("FAILED_PRECONDITION", {}, End.FAULT, ""),
+        ("INVALID_ARGUMENT", {"failure": "lost 1"}, End.FAULT, ""),
+    ],
+)
+def test_what_the_end_of_an_exchange_means(code, news, expected, reason, goes_back, monkeypatch):
+    """Others may hear only later why it has ended."""
+    job = Elastic(**news)
+    monkeypatch.setattr(ends, "runtime", job)
+    engine = {"EngineError": _engine.EngineError, "worker_failure": job.worker_failure}
+    monkeypatch.setattr(ends, "_engine", types.SimpleNamespace(**engine))
+    if not news:
+        monkeypatch.setattr(ends, "_UNTIL_HEARD", 0.1)
+    if goes_back and expected is End.CHANGE:  # all stop together: it is about something else
+        monkeypatch.setattr(ends, "_UNTIL_HEARD", 0.1)
+        expected, reason = End.FAULT, ""
+    errors = [ExchangeError("x", code)]
+    if code in _OF_TENSORFLOW:
+        errors.append(_OF_TENSORFLOW[code](None, None, "x"))
+    for error in errors:
+        assert ends.end_of(error, goes_back) == (expected, reason)
+
+
+def test_errors_of_the_program_are_no_loss():
+    assert ends.end_of(ValueError("x"), goes_back=True) == (End.FAULT, "")
+    assert ends.end_of(KeyboardInterrupt(), goes_back=False) == (End.FAULT, "")
+
+
 def test_a_model_without_variables_is_refused(alone):
     model = keras.Sequential([keras.layers.Dense(1)])
     with pytest.raises(ValueError, match="no variables yet"):
@@ -170,6 +230,11 @@ def test_fewer_workers_than_backup_workers(monkeypatch, caplog):
 
 
 _PLACE = {"scheduler_host": "127.0.0.1", "scheduler_port": 9}
+_OF_TENSORFLOW = {
+    "CANCELLED": tf.errors.CancelledError,
+    "FAILED_PRECONDITION": tf.errors.FailedPreconditionError,
+    "UNAVAILABLE": tf.errors.UnavailableError,
+}
 
 
 def test_settings_that_contradict_each_other():

@@ -7,21 +7,17 @@ from typing import Any
 class Framework:
     """A framework whose arrays or variables the workers of an elastic job train."""
 
-    def is_loss(self, error: Exception) -> bool:
-        """Whether an error, of the framework or of tf_byteps, is one about a process that is lost.
+    def code_of(self, error: Exception) -> str:
+        """The engine's code of an error of the framework, such as "UNAVAILABLE".
 
         Args:
             error: what a training has raised.
+
+        Returns:
+            "UNKNOWN" if an exchange may be its cause, and it does not say so; "" if it is no error
+            of the framework.
         """
         raise NotImplementedError
-
-    def is_refusal(self, error: Exception) -> bool:
-        """Whether an error of the framework says that an exchange cannot be as things are.
-
-        Args:
-            error: what a training has raised.
-        """
-        return False
 
     def lost(self, sentence: str) -> Exception:
         """An error that says that a process is lost.

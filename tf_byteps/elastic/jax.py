@@ -26,12 +26,12 @@ _WHAT = "arrays of the elastic state"
 class Jax(VariableFramework):
     """JAX's part of an elastic job."""
 
-    def is_loss(self, error: Exception) -> bool:
+    def code_of(self, error: Exception) -> str:
         if not isinstance(error, jax.errors.JaxRuntimeError):
-            return False
+            return ""
         end_failed_programs()
         found = errors.of(error)
-        return bool(_engine.worker_failure()) or (found is not None and found.code == "UNAVAILABLE")
+        return "UNKNOWN" if found is None else found.code
 
     def lost(self, sentence: str) -> Exception:
         return ExchangeError(sentence, "UNAVAILABLE")

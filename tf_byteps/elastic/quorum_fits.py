@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tf_byteps import _engine, runtime
 from tf_byteps.elastic import retracing
+from tf_byteps.elastic.ends import End, end_of
 from tf_byteps.elastic.interface import Rejoining
-from tf_byteps.elastic.running import departure, is_loss
 from tf_byteps.elastic.states import HostsUpdatedInterrupt
 from tf_byteps.errors import on_all_workers
 from tf_byteps.exchange import host
@@ -62,7 +62,7 @@ class QuorumFit(Rejoining, local_steps.Membership):
     def is_change(self, error: BaseException) -> bool:
         if isinstance(error, HostsUpdatedInterrupt):
             return True
-        return isinstance(error, Exception) and (is_loss(error) or departure(error) != "")
+        return end_of(error, goes_back=False)[0] is not End.FAULT
 
     def sync(self, state: KerasState) -> None:
         rounds = local_steps.rounds_of_quorum(self._model, self)

@@ -2,21 +2,16 @@
 
 import functools
 import logging
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from tf_byteps import _engine, logs, runtime
 from tf_byteps.elastic import frameworks
+from tf_byteps.elastic.ends import End, end_of
 from tf_byteps.elastic.states import HostsUpdatedInterrupt, State
-from tf_byteps.errors import ExchangeError
 from tf_byteps.exchange.object_gather import gather_objects
 
 _logger = logging.getLogger("tf_byteps")
-
-# In seconds. The scheduler tells all workers of a change at once, but not all hear it at once.
-_UNTIL_HEARD = 5.0
-_BETWEEN_LOOKS = 0.02
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -51,6 +46,7 @@ def run(function: FunctionT) -> FunctionT:
             runtime.init()
         has_begun = False
         while True:
+            lost = ""
             try:
                 _begin_epoch(is_first=not has_begun)
                 state.sync()
@@ -63,14 +59,16 @@ def run(function: FunctionT) -> FunctionT:
             except HostsUpdatedInterrupt as change:
                 _note_change(str(change))
             except Exception as error:
-                if is_loss(error):
-                    _note_loss(error, state.goes_back)
-                    state.restore()
-                elif reason := "" if state.goes_back else departure(error):
+                end, reason = end_of(error, state.goes_back)
+                if end is End.FAULT:
+                    raise
+                if end is End.CHANGE:
                     _note_change(reason)
                 else:
-                    raise
-            _come_together_again()
+                    lost = reason
+                    _note_loss(lost, state.goes_back)
+                    state.restore()
+            _come_together_again(lost)
             state.on_reset()
 
     return cast(FunctionT, wrapper)
@@ -80,17 +78,23 @@ def _note_change(reason: str) -> None:
     _logger.warning("the workers change: %s", reason, extra=logs.event("workers_change"))
 
 
-def _note_loss(error: Exception, goes_back: bool) -> None:
+def _note_loss(lost: str, goes_back: bool) -> None:
     said, event = "going back to the last commit", logs.event("state_restored")
     if not goes_back:
         said, event = "going on without the worker that is lost", logs.event("worker_lost")
-    _logger.warning("%s: %s", said, _sentence(error), extra=event)
+    _logger.warning("%s: %s", said, lost, extra=event)
 
 
-def _come_together_again() -> None:
+def _come_together_again(lost: str) -> None:
+    """Meets the others in the next epoch.
+
+    Args:
+        lost: why this worker goes back, if it does: others that have not lost anything have to go
+            back with it.
+    """
     config = runtime.requested_config()
     before = runtime.size()
-    runtime.leave_epoch()
+    runtime.leave_epoch("" if _engine.worker_failure() else lost)
     runtime.init(config)
     for framework in frameworks.in_use():
         framework.forget_programs()
@@ -122,47 +126,3 @@ def _begin_epoch(is_first: bool) -> None:
     generation = max(worker["generation"] for worker in everyone)
     for framework in in_use:
         framework.begin_epoch(addresses, generation, all(each["is first"] for each in everyone))
-
-
-def is_loss(error: Exception) -> bool:
-    """Whether an exchange has failed because a process is lost.
-
-    Args:
-        error: what a training has raised.
-    """
-    if isinstance(error, _engine.EngineError):
-        return error.code == "UNAVAILABLE"
-    if isinstance(error, ExchangeError):
-        return error.code == "UNAVAILABLE" or bool(_engine.worker_failure())
-    return any(framework.is_loss(error) for framework in frameworks.in_use())
-
-
-def departure(error: Exception) -> str:
-    """Why an exchange has failed because another worker has left it to meet with those that come.
-
-    Where nobody goes back, each worker leaves after its own step, and others may wait for it in an
-    exchange. May take some seconds.
-
-    Args:
-        error: what a training has raised, and is no loss.
-
-    Returns:
-        How the workers change, or is lost; "" if the error is about something else.
-    """
-    if not runtime.is_initialized() or not runtime.config().elastic:
-        return ""
-    code = getattr(error, "code", None)  # of EngineError and ExchangeError
-    if code != "FAILED_PRECONDITION" and not any(
-        framework.is_refusal(error) for framework in frameworks.in_use()
-    ):
-        return ""
-    deadline = time.monotonic() + _UNTIL_HEARD
-    while not (reason := runtime.coming_change() or _engine.worker_failure()):
-        if time.monotonic() > deadline:
-            return ""
-        time.sleep(_BETWEEN_LOOKS)
-    return reason
-
-
-def _sentence(error: Exception) -> str:
-    return _engine.worker_failure() or str(error).partition("\n")[0]

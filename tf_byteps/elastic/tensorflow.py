@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps import _engine
 from tf_byteps.elastic import retracing
 from tf_byteps.elastic.interface import Rejoining, VariableFramework
 from tf_byteps.elastic.quorum_fits import QuorumFit
@@ -15,17 +14,20 @@ from tf_byteps.strategy.step import local_steps
 from tf_byteps.training import initial_values
 from tf_byteps.training.variables import tf_variable
 
+_CODES = {
+    tf.errors.CANCELLED: "CANCELLED",
+    tf.errors.FAILED_PRECONDITION: "FAILED_PRECONDITION",
+    tf.errors.UNAVAILABLE: "UNAVAILABLE",
+}
+
 
 class TensorFlow(VariableFramework):
     """TensorFlow's part of an elastic job."""
 
-    def is_loss(self, error: Exception) -> bool:
+    def code_of(self, error: Exception) -> str:
         if not isinstance(error, tf.errors.OpError):
-            return False
-        return isinstance(error, tf.errors.UnavailableError) or bool(_engine.worker_failure())
-
-    def is_refusal(self, error: Exception) -> bool:
-        return isinstance(error, tf.errors.FailedPreconditionError)
+            return ""
+        return _CODES.get(error.error_code, "UNKNOWN")
 
     def lost(self, sentence: str) -> Exception:
         return tf.errors.UnavailableError(None, None, sentence)

@@ -54,7 +54,7 @@ def alltoall(
     GPU the rows are copied to host memory and back.
 
     If a server is lost after it has answered some of the workers only, the others get an error:
-    nobody else has what was sent to them.
+    nobody else has what was sent to them. An elastic job goes back to its last commit then.
 
     Args:
         tensor: a `tf.Tensor` of shape `[rows, ...]`; `rows` may differ between the workers and may
@@ -80,6 +80,7 @@ def alltoall(
         tf.errors.InvalidArgumentError: `splits` has another length than `size()`, a negative
             number, or another sum than `rows`.
         tf.errors.FailedPreconditionError: see `push_pull`.
+        tf.errors.UnavailableError: a worker or server was lost.
 
     Example:
 

@@ -130,14 +130,19 @@ def note_exit(code: object) -> None:
     _is_failing = code not in (None, 0)
 
 
-def leave_epoch() -> None:
-    """Does what `shutdown` does, but an elastic job expects this process to come back."""
+def leave_epoch(lost: str = "") -> None:
+    """Does what `shutdown` does, but an elastic job expects this process to come back.
+
+    Args:
+        lost: what this worker has lost so that it cannot go on, if the others do not know. They
+            hear of it as of any loss.
+    """
     global _session
     with _lock:
         stopping, _session = _session, None
         spawned.forget_worker()
     if stopping is not None:
-        stopping.stop()
+        stopping.stop(lost)
 
 
 def is_initialized() -> bool:

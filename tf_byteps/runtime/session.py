@@ -162,11 +162,15 @@ class Session:
     def size(self) -> int:
         return self.config.global_size or 1
 
-    def stop(self) -> None:
-        """Says goodbye, then waits for those that need what this process hosts."""
+    def stop(self, lost: str = "") -> None:
+        """Says goodbye, then waits for those that need what this process hosts.
+
+        Args:
+            lost: see `leave_epoch`.
+        """
         deadline = time.monotonic() + self.config.shutdown_timeout
         reported = exit_summary.counts(_engine.worker_counters())
-        _engine.stop_worker()
+        _engine.stop_worker(lost)
         self._end_timeline()
         step_counters.reset()
         if self.config.summary_file and reported:

@@ -250,6 +250,24 @@ TEST(DeparturesTest, AReportOfALostServerCountsOnce) {
   EXPECT_EQ(job.state.failover.version(), 1u);
 }
 
+// It has lost what only a server had for it, say (protocol rule 21).
+TEST(DeparturesTest, AWorkerThatCannotGoOnIsLostForTheOthersAndLeaves) {
+  CoordinatorUnderTest job;
+  job.OpenAll();
+  CoordinatorEffects effects =
+      job.Say(job.worker(1), PeerLost{Role::kWorker, 1, "tensor \"t\" is lost"});
+  const auto lost = std::get<PeerLost>(job.Heard(effects, job.worker(0))[0]);
+  EXPECT_EQ(lost.rank, 1);
+  EXPECT_EQ(lost.description, "worker 1 at 10.0.0.1:1 cannot go on: tensor \"t\" is lost");
+  EXPECT_TRUE(job.Hears<PeerLost>(effects, job.server(0)));
+  effects = job.Say(job.worker(1), PeerLost{Role::kWorker, 1, "once more"});
+  EXPECT_TRUE(effects.frames.empty());
+  effects = job.Say(job.worker(1), Goodbye{{1}});
+  EXPECT_TRUE(job.Hears<Goodbye>(effects, job.worker(1)));
+  effects = job.Say(job.worker(0), Goodbye{{0}});
+  EXPECT_TRUE((job.Hears<Goodbye, JobEnded>(effects, job.worker(0))));
+}
+
 // ---- stalls
 
 TEST(DeparturesTest, AStallIsAskedAboutOnceAndAnsweredToAllWhoWait) {

@@ -64,15 +64,18 @@ Status PeerMessages::On(const Goodbye&, JobPeer* from, Effects* effects) {
 
 Status PeerMessages::On(const PeerLost& lost, JobPeer* from, Effects* effects) {
   JobPeer* const peer = peers_.Find(lost.role, lost.rank);
-  if (lost.role != Role::kServer || peer == nullptr) {
+  const bool is_itself = peer == from;
+  if (peer == nullptr || (lost.role != Role::kServer && !is_itself)) {
     return InvalidArgument("reported the loss of " + std::string(RoleName(lost.role)) + " " +
                            std::to_string(lost.rank) + ", to which it has no connection");
   }
   // A report may speak of the process before the one that is there now.
   const bool is_known = peer->state == JobPeer::State::kLost ||
                         peer->state == JobPeer::State::kLeft || peer->is_unannounced();
-  if (!is_known && !peers_.all_workers_departed())
-    departures_.Lose(peer, lost.description + " (says " + from->name + ")", effects);
+  if (is_known || peers_.all_workers_departed()) return OkStatus();
+  const std::string what = is_itself ? from->name + " cannot go on: " + lost.description
+                                     : lost.description + " (says " + from->name + ")";
+  departures_.Lose(peer, what, effects);
   return OkStatus();
 }
 

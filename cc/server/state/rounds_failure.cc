@@ -54,6 +54,11 @@ Status RoundsState::FailureOf(uint64_t round) const {
   if (!last_failure_.ok() && round == last_failed_round_) return last_failure_;
   if (withdrawn_ != nullptr && withdrawn_->first <= round && round <= withdrawn_->last)
     return DescribeWithdrawal(round);
+  if (round < first_round_) {
+    return Unavailable(Title(round) +
+                       " is over on another server, before one was lost or came back, and no "
+                       "worker has its result for the others");
+  }
   return FailedPrecondition(Title(round) + " has been given up: other workers are in round " +
                             std::to_string(round_) + " already");
 }

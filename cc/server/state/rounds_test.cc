@@ -281,6 +281,21 @@ TEST(RoundsStateTest, ThoseWhoLackTheLastResultGetItFromTheWorkerThatHasIt) {
   EXPECT_FALSE(is_needed) << "it comes twice";
 }
 
+// Of an alltoall, say. It is a loss, unlike a round that others have gone past.
+TEST(RoundsStateTest, IfNobodyHasTheLastResultThoseWhoLackItHearOfALoss) {
+  RoundsUnderTest part;
+  part.state.GoOnFrom({0, 0, /*next_round=*/5, /*result_from=*/-1});
+  part.Contribute(0, 4);
+  ASSERT_EQ(part.replies.size(), 1u);
+  EXPECT_EQ(part.replies[0].frame.header.status, StatusCode::kUnavailable);
+  EXPECT_EQ(part.Take(), Texts({"0: 4 error"}));
+  EXPECT_NE(part.text.find("is over on another server"), std::string::npos) << part.text;
+  part.Contribute(1, 6);
+  part.Contribute(0, 5);
+  ASSERT_EQ(part.replies.size(), 1u);
+  EXPECT_EQ(part.replies[0].frame.header.status, StatusCode::kFailedPrecondition);
+}
+
 TEST(RoundsStateTest, IfWhoHasTheLastResultIsGoneTooThoseWhoLackItAreTold) {
   RoundsUnderTest part;
   part.state.GoOnFrom({0, 0, /*next_round=*/5, /*result_from=*/1});

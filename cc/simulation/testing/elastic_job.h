@@ -114,7 +114,7 @@ class ElasticJob final : private ElasticFaults {
       CheckSession(session, end);
       epoch->any_has_left = true;
       Count(*session.worker);
-      process->worker->Stop();
+      process->worker->Stop(ReasonToGoBack(session, end, epoch));
       program_->CheckEnd(session);
       CheckLoss(session);
       session.sent.clear();
@@ -123,6 +123,14 @@ class ElasticJob final : private ElasticFaults {
     }
     rendezvous_->OnEnd(process->name);
     process->has_ended = true;
+  }
+
+  // As elastic.run has it: what the others do not hear of otherwise.
+  static std::string ReasonToGoBack(const ElasticSession& session, ElasticProgram::End end,
+                                    ElasticEpoch* epoch) {
+    if (end != ElasticProgram::End::kError || !session.worker->failure().ok()) return "";
+    epoch->is_given_up = true;
+    return "it goes back to its last commit";
   }
 
   ElasticProgram::End RunEpoch(Process* process, ElasticSession* session) {
@@ -178,10 +186,13 @@ class ElasticJob final : private ElasticFaults {
   // when a server is lost.
   bool MayFail(const ElasticEpoch& epoch) const {
     const auto is_lost = [this](const std::string& name) { return IsLost(name); };
-    if (epoch.is_interrupted || epoch.lacks_server || IsLost("coordinator")) return true;
+    if (epoch.is_interrupted || epoch.lacks_server || epoch.is_given_up || IsLost("coordinator"))
+      return true;
     if (std::any_of(epoch.workers.begin(), epoch.workers.end(), is_lost)) return true;
     const auto lost = std::count_if(epoch.servers.begin(), epoch.servers.end(), is_lost);
+    // Of an alltoall nobody has what another worker lacks.
     const bool is_needed = !epoch.job.MayLoseServers() || epoch.any_has_left ||
+                           program_->has_alltoalls() ||
                            lost == static_cast<std::ptrdiff_t>(epoch.servers.size());
     return lost > 0 && is_needed;
   }
@@ -192,7 +203,7 @@ class ElasticJob final : private ElasticFaults {
     ++outcome_.lost_sessions;
     const std::string& name = session.epoch->NameOf(lost->role, lost->rank);
     const bool may_be = IsLost(name) || IsLost(session.name) || IsLost("coordinator");
-    Expect(may_be || session.epoch->has_ended,
+    Expect(may_be || session.epoch->is_given_up || session.epoch->has_ended,
            session.What() + name + " is taken for lost: " + session.worker->failure().ToString());
   }
 

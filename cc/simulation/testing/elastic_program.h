@@ -90,6 +90,11 @@ class ElasticProgram {
   }
 
   int64_t steps() const { return steps_; }
+  bool has_alltoalls() const {
+    return std::any_of(tensors_.begin(), tensors_.end(), [](const SetTensor& tensor) {
+      return tensor.description.kind == ExchangeKind::kAllToAll;
+    });
+  }
   int64_t pause_ns() const { return pause_ns_; }
   // Of one round of all tensors.
   uint64_t ResultBytes(int32_t num_workers) const {
@@ -270,8 +275,11 @@ class ElasticProgram {
     const Status status = sent.Await();
     if (GiverUp(epoch, step, tensor) >= 0) {
       Expect(!status.ok(), own.What() + what + " is complete, although a worker has given it up");
-      // By the withdrawal, or by the next round's push, which may overtake it (protocol rule 31).
-      const bool is_told = status.code() == StatusCode::kCancelled ||
+      // By the withdrawal, or by the next round's push, which may overtake it (protocol rule 31),
+      // or by a server that does not know why the round has no result.
+      const bool is_lost =
+          status.code() == StatusCode::kUnavailable && own.worker->counters().lost_servers > 0;
+      const bool is_told = is_lost || status.code() == StatusCode::kCancelled ||
                            status.code() == StatusCode::kFailedPrecondition;
       return is_told || Check(own, what, status);
     }

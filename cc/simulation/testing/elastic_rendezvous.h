@@ -33,6 +33,7 @@ struct ElasticEpoch {
   bool is_interrupted = false;  // somebody was lost before all had begun
   bool lacks_server = false;    // one was lost at its start, which ends with that
   bool any_has_left = false;    // a worker
+  bool is_given_up = false;     // by a worker that has lost what only a lost server had for it
   bool has_ended = false;       // its coordinator has: who is still in it has lost that
 
   const std::string& NameOf(Role role, int32_t rank) const {

@@ -292,7 +292,10 @@ class RoundProgram {
     if (!sent.status.ok()) {
       // By the withdrawal, or by the next round's push, which may overtake it (protocol rule 31).
       const bool may_end = is_given_up || sent.round == drawn_.left_round;
-      const bool is_told = may_end && (sent.status.code() == StatusCode::kCancelled ||
+      // Or by a server that does not know why a round has no result.
+      const bool is_lost =
+          faults_.has_lost_server && sent.status.code() == StatusCode::kUnavailable;
+      const bool is_told = may_end && (is_lost || sent.status.code() == StatusCode::kCancelled ||
                                        sent.status.code() == StatusCode::kFailedPrecondition);
       Expect(faults_.has_lost_worker || is_told, what + sent.status.ToString());
       return may_end;

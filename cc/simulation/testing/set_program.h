@@ -223,9 +223,10 @@ class SetProgram final : public JobProgram {
     // Of an alltoall nobody has what another one lacks.
     const bool is_lost =
         sent->tensor->description.kind == ExchangeKind::kAllToAll && faults_.has_lost_server;
-    const bool is_told =
-        status.code() == StatusCode::kCancelled || status.code() == StatusCode::kFailedPrecondition;
-    if (is_told && (must_fail || giver_up >= 0 || is_lost)) return true;
+    const bool says_lost = status.code() == StatusCode::kUnavailable && faults_.has_lost_server;
+    const bool is_told = says_lost || status.code() == StatusCode::kCancelled ||
+                         status.code() == StatusCode::kFailedPrecondition;
+    if ((is_lost && says_lost) || (is_told && (must_fail || giver_up >= 0))) return true;
     failure_ = "worker " + std::to_string(rank) + ", " + sent->tensor->name() + ", round " +
                std::to_string(sent->round) + ": " + status.ToString();
     return false;

@@ -26,7 +26,9 @@ _logger = logging.getLogger("tf_byteps")
 
 # What the engine says of an exchange, among what JAX adds around it.
 _SENTENCE = re.compile(r'tensor "[^"\n]*"[^\n]*')
-_CODE = re.compile(r"\b(UNAVAILABLE|FAILED_PRECONDITION|INVALID_ARGUMENT|DEADLINE_EXCEEDED)\b")
+_CODE = re.compile(
+    r"\b(UNAVAILABLE|FAILED_PRECONDITION|CANCELLED|INVALID_ARGUMENT|DEADLINE_EXCEEDED)\b"
+)
 
 
 class Keep(keras.callbacks.Callback):
