@@ -5,14 +5,7 @@
 namespace byteps {
 namespace {
 
-using Parts = std::vector<uint32_t>;
-
-class LostServersTest : public testing::Test {
- protected:
-  void SetUp() override { worker_.OpenAll(); }
-
-  StateUnderTest worker_;
-};
+class LostServersTest : public ConnectedStateTest {};
 
 TEST_F(LostServersTest, SaysHowFarItIsOnceTheConnectionsHaveClosed) {
   const auto exchange = worker_.Placed("a");

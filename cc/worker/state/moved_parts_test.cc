@@ -5,14 +5,7 @@
 namespace byteps {
 namespace {
 
-using Parts = std::vector<uint32_t>;
-
-class MovedPartsTest : public testing::Test {
- protected:
-  void SetUp() override { worker_.OpenAll(); }
-
-  StateUnderTest worker_;
-};
+class MovedPartsTest : public ConnectedStateTest {};
 
 TEST_F(MovedPartsTest, TheExchangeInFlightHasNewOwners) {
   const auto exchange = worker_.Placed("a");

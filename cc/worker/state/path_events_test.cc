@@ -5,8 +5,6 @@
 namespace byteps {
 namespace {
 
-using Parts = std::vector<uint32_t>;
-
 class PathEventsTest : public testing::Test {
  protected:
   Effects Answer(const ResumeAnswer& answer, Status* status) {

@@ -7,12 +7,7 @@
 namespace byteps {
 namespace {
 
-class RepliesTest : public testing::Test {
- protected:
-  void SetUp() override { worker_.OpenAll(); }
-
-  StateUnderTest worker_;
-};
+class RepliesTest : public ConnectedStateTest {};
 
 TEST_F(RepliesTest, TheLastPartEndsTheExchange) {
   const auto exchange = worker_.Placed("a");

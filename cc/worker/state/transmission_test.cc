@@ -5,8 +5,6 @@
 namespace byteps {
 namespace {
 
-using Parts = std::vector<uint32_t>;
-
 class TransmissionTest : public testing::Test {
  protected:
   StateUnderTest worker_;

@@ -43,10 +43,8 @@ std::vector<std::string> DeclaredBy(const Effects& effects) {
   return declared;
 }
 
-class WithdrawalsTest : public testing::Test {
+class WithdrawalsTest : public ConnectedStateTest {
  protected:
-  void SetUp() override { worker_.OpenAll(); }
-
   Effects GiveUp(const std::string& name = "a") {
     return worker_.Do(
         [&](Effects* effects) { worker_.state.exchanges.GiveUpRounds({name}, kReason, effects); });
@@ -63,8 +61,6 @@ class WithdrawalsTest : public testing::Test {
       EXPECT_TRUE(worker_.state.placement.OnDeclareReply(reply, effects).ok());
     });
   }
-
-  StateUnderTest worker_;
 };
 
 TEST_F(WithdrawalsTest, WaitForAPlaceThatTheyAskFor) {

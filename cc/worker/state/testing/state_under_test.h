@@ -205,9 +205,19 @@ class StateUnderTest {
   uint64_t declarations = 0;
 };
 
+// With connections to all servers.
+class ConnectedStateTest : public testing::Test {
+ protected:
+  ConnectedStateTest() { worker_.OpenAll(); }
+
+  StateUnderTest worker_;
+};
+
+using Parts = std::vector<uint32_t>;
+
 // Which parts the pushes among some effects are of, in order.
-inline std::vector<uint32_t> PartsOf(const Effects& effects) {
-  std::vector<uint32_t> parts;
+inline Parts PartsOf(const Effects& effects) {
+  Parts parts;
   for (const Effects::Outgoing& out : effects.frames) {
     if (out.frame.header.type == FrameType::kPush) parts.push_back(out.frame.header.part);
   }
