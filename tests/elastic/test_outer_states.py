@@ -1,17 +1,13 @@
 """Workers that make local steps are killed and come: nobody goes back, and nothing is lost."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
 import tf_byteps as bps
-from tests.cluster import ROOT, clean_environment
-
-_ENVIRONMENT = {"BYTEPS_HEARTBEAT_INTERVAL": "1", "OMP_NUM_THREADS": "1"}
+from tests.elastic import quorum_jobs
 
 
 @pytest.fixture(scope="module")
@@ -21,19 +17,8 @@ def job(tmp_path_factory):
 
 def _train(folder, local_steps):
     """What the workers have written, by name, and the output of the job."""
-    command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "2", "--max-np", "3"]
-    command += ["--host-failures", "0", "--servers", "1", "--", sys.executable, "-m"]
-    ended = subprocess.run(
-        [*command, "tests.elastic.outer_programs", str(folder), str(local_steps)],
-        cwd=ROOT,
-        env=clean_environment(**_ENVIRONMENT),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=150,
-    )
-    assert ended.returncode == 0, ended.stdout
-    return {each.stem: json.loads(each.read_text()) for each in folder.glob("*.json")}, ended.stdout
+    output = quorum_jobs.run("tests.elastic.outer_programs", folder, local_steps, timeout=150)
+    return {each.stem: json.loads(each.read_text()) for each in folder.glob("*.json")}, output
 
 
 @pytest.mark.time_limit(200)

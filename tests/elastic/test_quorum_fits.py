@@ -1,17 +1,13 @@
 """`Model.fit` with a quorum: a worker is killed, another one comes, and nobody goes back."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from tests import workers
-from tests.cluster import ROOT, clean_environment
-from tests.elastic import quorum_fit_programs
+from tests.elastic import quorum_fit_programs, quorum_jobs
 from tests.elastic.quorum_fit_programs import DIES_IN_EPOCH
 
-_ENVIRONMENT = {"BYTEPS_HEARTBEAT_INTERVAL": "1", "OMP_NUM_THREADS": "1"}
 _HOWS = [
     "slow",
     pytest.param("average", marks=pytest.mark.slow),
@@ -25,23 +21,13 @@ _HOWS = [
 def job(request, tmp_path_factory):
     """What the workers have written, by number, and the output of the job."""
     folder = tmp_path_factory.mktemp("fits")
-    command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "2", "--max-np", "3"]
-    command += ["--host-failures", "0", "--servers", "1", "--", sys.executable, "-m"]
-    ended = subprocess.run(
-        [*command, "tests.elastic.quorum_fit_programs", str(folder), request.param],
-        cwd=ROOT,
-        env=clean_environment(**_ENVIRONMENT),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=280,
-    )
-    assert ended.returncode == 0, ended.stdout
+    program = "tests.elastic.quorum_fit_programs"
+    output = quorum_jobs.run(program, folder, request.param, timeout=280)
     records = {
         int(path.stem.rpartition("-")[2]): json.loads(path.read_text())
         for path in folder.glob("record-*.json")
     }
-    return records, ended.stdout, request.param
+    return records, output, request.param
 
 
 @pytest.mark.time_limit(300)
