@@ -76,6 +76,11 @@ class Group:
         return results
 
 
+def scenario(function, **arguments):
+    """The name of a scenario: a function of a program, and its arguments. See `run`."""
+    return f"{function}={json.dumps(arguments)}"
+
+
 def run(program, scenarios, num_workers, timeout=600, of_rank=None, **environment):
     """Runs scenarios in `num_workers` processes.
 

@@ -1,6 +1,5 @@
 """Runs the programs of docs/migration.md with two workers."""
 
-import json
 import re
 
 import numpy as np
@@ -13,8 +12,7 @@ LOOP = "A training loop of your own"
 FIT = "`Model.fit`"
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
+_scenario = workers.scenario
 
 
 def _before(title):

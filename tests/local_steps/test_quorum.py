@@ -1,6 +1,5 @@
 """Outer rounds that do not wait for all workers, with real workers and a server."""
 
-import json
 import os
 
 import numpy as np
@@ -18,8 +17,7 @@ FITS = {
 }
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
+_scenario = workers.scenario
 
 
 SLOW = {

@@ -24,7 +24,7 @@ LONGEST = 0.03
 
 
 def _scenario(function, folder, **arguments):
-    return f"{function}={json.dumps({'folder': str(folder), **arguments})}"
+    return workers.scenario(function, folder=str(folder), **arguments)
 
 
 @pytest.fixture(scope="module")

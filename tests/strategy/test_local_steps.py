@@ -1,6 +1,5 @@
 """`BytePSStrategy(local_steps=)`: exact where it must be, the same on all workers, few bytes."""
 
-import json
 import os
 
 import numpy as np
@@ -25,8 +24,7 @@ TRAININGS = {
 BYTES = {"synchronous": {}, "local": {"local_steps": 8}}
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
+_scenario = workers.scenario
 
 
 EACH_STEP = _scenario("each_step")

@@ -1,6 +1,5 @@
 """The outer momentum of local steps is saved and restored where the optimizer's state is."""
 
-import json
 import os
 
 import numpy as np
@@ -12,8 +11,7 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "local_steps_saving_programs.p
 WAYS = ["backup", "callback.keras", "saved.keras", "saved.weights.h5", "checkpoint"]
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
+_scenario = workers.scenario
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Optimizers that update an embedding's rows, with workers that look up other rows."""
 
-import json
 import os
 
 import numpy as np
@@ -22,7 +21,7 @@ NAMES = (
 
 
 def _scenario(function, name):
-    return f"{function}={json.dumps({'name': name})}"
+    return workers.scenario(function, name=name)
 
 
 @pytest.fixture(scope="module")

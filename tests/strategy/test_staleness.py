@@ -1,6 +1,5 @@
 """`BytePSStrategy(staleness=)`: every change counts once, and nobody waits for the slow."""
 
-import json
 import os
 
 import pytest
@@ -15,8 +14,7 @@ COUNTS = [
 ]
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
+_scenario = workers.scenario
 
 
 ZERO, DEFAULT = _scenario("synchronous", staleness=0), _scenario("synchronous")

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps
-from tests.tables import tables_programs as base
+from tests.tables import by_hand, tables_programs as base
 from tf_byteps.keras import layers, optimizers
 
 WORDS, USERS, SHOPS, WIDTH, ROWS, BATCH = 50, 7, 3, 4, 43, 10  # the last batch has 3 rows
@@ -139,33 +139,23 @@ def reference(own, optimizer):
     """One process: Keras's embeddings, and a step that calls each optimizer by hand."""
     model = made(_plain, None, optimizer)
     own_of = {name: keras.optimizers.get(each) for name, each in OWN[own]().items()}
-    x, y = data()
-    losses = []
-    for _ in range(2):
-        epoch = []
-        for begin in range(0, ROWS, BATCH):
-            batch = {name: values[begin : begin + BATCH] for name, values in x.items()}
-            with tf.GradientTape() as tape:
-                errors = tf.square(model(batch, training=True) - y[begin : begin + BATCH])
-                loss = tf.reduce_mean(errors)
-            weights = model.trainable_variables
-            gradients = tape.gradient(loss, weights)
-            of_model = []
-            for gradient, weight in zip(gradients, weights, strict=True):
-                its_own = own_of.get(weight.path.split("/")[0])
-                if type(its_own).__module__ != optimizers.__name__:  # which add rows up
-                    gradient = tf.convert_to_tensor(gradient)
-                if its_own is None:
-                    of_model.append((gradient, weight))
-                else:
-                    its_own.apply([gradient], [weight])
-            factor = model.optimizer.loss_scale_factor or 1.0  # by which Keras divides
-            model.optimizer.apply(
-                [gradient * factor for gradient, _ in of_model], [weight for _, weight in of_model]
-            )
-            epoch.append((float(loss), len(y[begin : begin + BATCH])))
-        of_batches, rows = zip(*epoch, strict=True)
-        losses.append(np.average(of_batches, weights=rows))
+
+    def apply(pairs):
+        of_model = []
+        for gradient, weight in pairs:
+            its_own = own_of.get(weight.path.split("/")[0])
+            if type(its_own).__module__ != optimizers.__name__:  # which add rows up
+                gradient = tf.convert_to_tensor(gradient)
+            if its_own is None:
+                of_model.append((gradient, weight))
+            else:
+                its_own.apply([gradient], [weight])
+        factor = model.optimizer.loss_scale_factor or 1.0  # by which Keras divides
+        model.optimizer.apply(
+            [gradient * factor for gradient, _ in of_model], [weight for _, weight in of_model]
+        )
+
+    losses = by_hand.train(model, *data(), BATCH, apply)
     tables = {name: model.get_layer(name).get_weights()[0] for name in TABLES}
     dense = [model.get_layer(name).get_weights() for name in ("hidden", "out")]
     return tables, sum(dense, []), losses

@@ -1,6 +1,5 @@
 """Bad input of tables gets a sentence, and nothing of the tables is lost."""
 
-import json
 import os
 
 import numpy as np
@@ -13,8 +12,7 @@ pytestmark = pytest.mark.time_limit(420)
 PROGRAM = os.path.join(os.path.dirname(__file__), "bad_input_programs.py")
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
+_scenario = workers.scenario
 
 
 def _of_two(scenario):

@@ -1,6 +1,5 @@
 """Tables on the servers, compared with Keras's embeddings (protocol rule 38)."""
 
-import json
 import os
 
 import numpy as np
@@ -14,13 +13,7 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "on_servers_programs.py")
 OPTIMIZERS = ("SGD", "Adagrad", "RowWiseAdagrad")
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("on_servers"))
+_scenario = workers.scenario
 
 
 @pytest.fixture(scope="module")

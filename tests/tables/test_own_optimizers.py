@@ -20,17 +20,11 @@ CASES = (
 )
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
+_scenario = workers.scenario
 
 
 def _training(function, case):
     return _scenario(function, own=case[0], optimizer=case[1])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("tables"))
 
 
 @pytest.fixture(scope="module")

@@ -12,17 +12,11 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "tables_programs.py")
 CASES = (("sum", "SGD"), ("mean", "Adagrad"), (None, "Adam"))
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
+_scenario = workers.scenario
 
 
 def _training(function, case):
     return _scenario(function, combiner=case[0], optimizer=case[1])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("tables"))
 
 
 @pytest.fixture(scope="module")

@@ -14,17 +14,11 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "vocabularies_programs.py")
 CASES = ("Adagrad", "Adam")
 
 
-def _scenario(function, **arguments):
-    return f"{function}={json.dumps(arguments)}"
+_scenario = workers.scenario
 
 
 def _training(optimizer, steps=1):
     return _scenario("trains", optimizer=optimizer, steps_per_execution=steps)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("vocabularies"))
 
 
 @pytest.fixture(scope="module")

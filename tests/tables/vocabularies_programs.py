@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps
-from tests.tables import tables_programs as base
+from tests.tables import by_hand, tables_programs as base
 from tf_byteps.keras import layers, optimizers
 
 keras.config.set_floatx("float64")
@@ -138,22 +138,14 @@ def plain(optimizer):
         keras.ops.sum(of["shops"](inputs["shop"]), 1),
         of["tags"](inputs["tags"]),
     ]
-    model, losses = base._head(inputs, found), []
+    model = base._head(inputs, found)
     of_rows, of_dense = OPTIMIZERS[optimizer](), keras.optimizers.SGD(0.05)
-    for _ in range(2):
-        epoch = []
-        for begin in range(0, ROWS, BATCH):
-            batch = {name: values[begin : begin + BATCH] for name, values in x.items()}
-            with tf.GradientTape() as tape:
-                errors = tf.square(model(batch, training=True) - y[begin : begin + BATCH])
-                loss = tf.reduce_mean(errors)
-            weights = model.trainable_variables
-            pairs = list(zip(tape.gradient(loss, weights), weights, strict=True))
-            of_rows.apply(*_chosen(pairs, True))
-            of_dense.apply(*_chosen(pairs, False))
-            epoch.append((float(loss), len(errors)))
-        of_batches, sizes_of = zip(*epoch, strict=True)
-        losses.append(np.average(of_batches, weights=sizes_of))
+
+    def apply(pairs):
+        of_rows.apply(*_chosen(pairs, True))
+        of_dense.apply(*_chosen(pairs, False))
+
+    losses = by_hand.train(model, x, y, BATCH, apply)
     rows = {name: of[name].get_weights()[0] for name in sizes}
     tables = {
         name: {key: rows[name][number] for key, number in known[name].items()} for name in sizes
