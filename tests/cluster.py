@@ -88,10 +88,14 @@ class Process:
     def output(self):
         return self._output.read_text(errors="replace")
 
-    def wait_for_output(self, text, timeout=60):
-        """Waits until the process has printed `text`."""
-        wait_until(lambda: text in self.output() or self.popen.poll() is not None, timeout)
-        assert text in self.output(), f"{self.label} did not print {text!r}:\n{self.output()}"
+    def wait_for_output(self, text, timeout=60, count=1):
+        """Waits until the process has printed `text` so often."""
+
+        def is_there():
+            return self.output().count(text) >= count
+
+        wait_until(lambda: is_there() or self.popen.poll() is not None, timeout)
+        assert is_there(), f"{self.label} did not print {text!r}:\n{self.output()}"
 
     def kill(self, number=signal.SIGKILL):
         self.popen.send_signal(number)

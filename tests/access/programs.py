@@ -33,7 +33,6 @@ def steps(stop_file, pause):
     """
     tf_byteps.init()
     rank, size = tf_byteps.rank(), tf_byteps.size()
-    print("ready", flush=True)
     taken = []
     stops, number = False, 0
     while not stops:
@@ -46,6 +45,8 @@ def steps(stop_file, pause):
             expected = (number % 100 + n) * size * (size + 1) / 2
             assert (handle.wait(SECONDS) == expected).all(), (number, n)
         taken.append((begin, time.time() - begin))
+        if number == 0:
+            print("ready", flush=True)
         # All workers stop after the same step.
         seen = np.full(1, os.path.exists(stop_file), np.float32)
         stops = _engine.exchange(seen, name="stop", kind="max").wait(SECONDS)[0] > 0

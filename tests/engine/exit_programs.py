@@ -9,6 +9,7 @@ import time
 import numpy as np
 
 import tf_byteps
+from tests.cluster import wait_until
 from tf_byteps import _engine
 
 _kept = []
@@ -41,8 +42,13 @@ def _pending():
 
 def _waiting_thread():
     """A daemon thread waits for such an exchange."""
+    before = _started()
     threading.Thread(target=lambda: _exchange("alone").wait(60), daemon=True).start()
-    time.sleep(0.2)
+    wait_until(lambda: _started() > before)
+
+
+def _started():
+    return _engine.worker_counters()["started_exchanges"]
 
 
 def _exit_code():

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 
 import tf_byteps
+from tests.cluster import wait_until
 from tf_byteps import _engine
 from tf_byteps.declaration import Declaration
 
@@ -407,8 +408,9 @@ def waits_for_end():
     """Exchanges one tensor, then waits for another one that nobody else sends."""
     tf_byteps.init()
     start(np.ones(3, np.float32), name="before").wait(SECONDS)
+    alone = start(np.ones(1, np.float32), name=f"alone {tf_byteps.rank()}")
     print("ready", flush=True)
-    return error_of(start(np.ones(1, np.float32), name=f"alone {tf_byteps.rank()}"))
+    return error_of(alone)
 
 
 def end_early_rank_0():
@@ -527,5 +529,6 @@ def measured():
             break
         start(array, name="traffic").wait(SECONDS)
         step += 1
-    time.sleep(0.5)  # the others are told at the same time
+    # The others are told at the same time, but may hear it later.
+    wait_until(lambda: _engine.worker_counters()["credit_bytes"] != to_begin_with, SECONDS)
     return _engine.worker_counters()["credit_bytes"]

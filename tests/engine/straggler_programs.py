@@ -6,6 +6,7 @@ import time
 import numpy as np
 
 import tf_byteps
+from tests.cluster import wait_until
 from tf_byteps import _engine
 
 SLOW = 2
@@ -32,10 +33,15 @@ def train(steps, pause, backup_workers):
             weight -= average
         ends.append(time.monotonic())
         digests.append(hashlib.sha256(b"".join(w.tobytes() for w in weights)).hexdigest())
-    time.sleep(0.5)  # for a report of the servers
+    wait_until(lambda: _reported() == tf_byteps.size() * TENSORS * (steps + 1))
     lags = tf_byteps.arrival_lags()
     tf_byteps.shutdown()
     return {"digests": digests, "ends": ends, "lags": lags}
+
+
+def _reported():
+    """How many contributions of all workers the servers have reported."""
+    return sum(lag["contributions"] for lag in tf_byteps.arrival_lags())
 
 
 def others_wait():

@@ -163,9 +163,10 @@ def test_init_in_a_process_of_another_role(role):
 
 
 def test_ctrl_c_ends_a_worker_that_waits_for_others():
-    with Cluster(programs.just_init, workers=2, servers=0) as cluster:
+    env = {"BYTEPS_LOG_LEVEL": "INFO"}
+    with Cluster(programs.just_init, workers=2, servers=0, env=env) as cluster:
         cluster.workers[1].kill()
-        time.sleep(1)
+        cluster.scheduler.wait_for_output("worker 0")
         cluster.workers[0].kill(signal.SIGINT)
         wait_until(lambda: cluster.workers[0].outcome().code is not None)
         assert "KeyboardInterrupt" in cluster.workers[0].outcome().output
@@ -199,11 +200,9 @@ def test_a_server_that_is_stopped_for_a_while_is_not_lost(tmp_path):
     with Cluster(access.steps, 2, 2, env=env, args=[str(stop), 0.05]) as cluster:
         for worker in cluster.workers:
             worker.wait_for_output("ready")
-        time.sleep(1)
         cluster.servers[0].kill(signal.SIGSTOP)
         time.sleep(12)
         cluster.servers[0].kill(signal.SIGCONT)
-        time.sleep(1)
         stop.touch()
         outcomes = cluster.wait(60)
     assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -217,7 +216,7 @@ class TestServerAndScheduler:
     def test_signals_end_both_cleanly(self, scheduler, number):
         server = self.server(scheduler)
         assert "listens" in server.stderr.readline()
-        time.sleep(0.5)  # it joins
+        wait_for_line(scheduler, "has joined")
         server.send_signal(number)
         _, err = server.communicate(timeout=60)
         assert server.returncode == 0 and "Traceback" not in err, err
@@ -229,7 +228,7 @@ class TestServerAndScheduler:
     def test_server_learns_that_the_scheduler_was_ended(self, scheduler):
         server = self.server(scheduler)
         assert "listens" in server.stderr.readline()
-        time.sleep(0.5)
+        wait_for_line(scheduler, "has joined")
         scheduler.terminate()
         _, err = server.communicate(timeout=60)
         assert server.returncode == 1
@@ -277,6 +276,16 @@ def start(arguments, pass_fds=(), **variables):
         text=True,
         pass_fds=pass_fds,
     )
+
+
+def wait_for_line(process, text):
+    """Reads what a process logs up to a line with `text`."""
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return
+    raise AssertionError(f"it did not log {text!r}: {lines}")
 
 
 def run(arguments, **variables):

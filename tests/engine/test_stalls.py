@@ -2,7 +2,6 @@
 
 import re
 import signal
-import time
 
 import pytest
 
@@ -48,7 +47,6 @@ def test_a_stopped_process_does_not_answer():
 def test_a_signal_asks_for_a_report():
     with Cluster(programs.waits_for_end, workers=2, servers=1) as cluster:
         _waiting(cluster)
-        time.sleep(0.2)
         cluster.workers[0].kill(signal.SIGUSR1)
         cluster.workers[0].wait_for_output("not by rank 1", 30)
         output = cluster.workers[0].output()

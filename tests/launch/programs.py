@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 
 import tf_byteps
+from tests.cluster import wait_until
 from tf_byteps import _engine
 
 
@@ -29,9 +30,17 @@ def train_steps(steps, end=""):
     tf_byteps.init()
     for _ in range(int(steps)):
         _engine.exchange(np.ones(1000, np.float32), name="gradient/x").wait(30)
-    if end and tf_byteps.rank() == 1:
-        time.sleep(2)  # rank 0 has left by then
-        os.kill(os.getpid(), signal.SIGKILL)
+    if end:
+        first = _process_of_rank_0()
+        if tf_byteps.rank() == 1:
+            wait_until(lambda: not psutil.pid_exists(first))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _process_of_rank_0(pid=None):
+    """The number of its process, or of another one that it gives, on all workers."""
+    given = (pid or os.getpid()) if tf_byteps.rank() == 0 else 0
+    return int(_engine.exchange(np.array([given]), name="pid").wait(30)[0])
 
 
 def come_again(rounds, leaver_rounds=""):
@@ -83,15 +92,13 @@ def fail(code):
 def leave_early():
     """Rank 0 ends well, and the others wait for it: they fail when the launcher has seen it end."""
     tf_byteps.init()
-    guard = os.getppid() if tf_byteps.rank() == 0 else 0  # the launcher's own child
-    left = int(_engine.exchange(np.array([guard]), name="x").wait(30)[0])
+    left = _process_of_rank_0(os.getppid())  # the launcher's own child
     if tf_byteps.rank() == 0:
         sys.exit(0)
     try:
         _engine.exchange(np.ones(1), name="y").wait(30)
     finally:
-        while psutil.pid_exists(left):
-            time.sleep(0.01)
+        wait_until(lambda: not psutil.pid_exists(left))
 
 
 def fail_slowly():

@@ -280,7 +280,7 @@ def test_nobody_reads_the_output():
     )
     assert running.stdout.readline().endswith(b"] y\n")
     running.stdout.close()
-    assert running.wait(20) == 128 + signal.SIGPIPE
+    assert running.wait(60) == 128 + signal.SIGPIPE
     err = running.stderr.read()
     running.stderr.close()
     assert b"Traceback" not in err, err

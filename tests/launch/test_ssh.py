@@ -133,7 +133,7 @@ def test_remote_processes_end_with_bpslaunch(launch, program, sshd, number):
     processes = remote_processes(sshd)
     running.send(number)
     expected = -number if number == signal.SIGKILL else 128 + number
-    assert running.wait(20) == expected
+    assert running.wait() == expected
     wait_until(lambda: all_gone(processes))
 
 

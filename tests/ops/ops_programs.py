@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tests.cluster import wait_until
 from tf_byteps import _engine
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
@@ -506,19 +507,18 @@ def refused_in_flight():
 
 def one_name_in_two_threads():
     """Two exchanges of one name, alive at once in one worker; the others send theirs later."""
-    ready = threading.Event()
     outcome = []
+    started = lambda: _engine.worker_counters()["started_exchanges"]  # noqa: E731
+    before = started()
 
     def first():
-        ready.set()
         outcome.append(bps.push_pull(tf.constant(1.0), op="sum", name="two threads").numpy())
 
     error = None
     if bps.rank() == 0:
         thread = threading.Thread(target=first)
         thread.start()
-        ready.wait()
-        time.sleep(0.5)
+        wait_until(lambda: started() > before)
         try:
             bps.push_pull(tf.constant(1.0), op="sum", name="two threads")
         except tf.errors.FailedPreconditionError as caught:

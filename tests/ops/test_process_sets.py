@@ -1,7 +1,6 @@
 """Process sets in 3 real worker processes: 0 and 2, 1 and 2, and 1 alone."""
 
 import os
-import time
 
 import pytest
 
@@ -232,14 +231,13 @@ def test_a_lost_server_costs_no_sum(returns):
     steps = 1200 if returns else 400
     with Cluster(lost_set_programs.sums_of_sets, 3, 3, env, args=(steps, "begun")) as cluster:
         for worker in cluster.workers:
-            worker.wait_for_output("begun")
-        for server in cluster.servers[:2]:
+            worker.wait_for_output("begun", 200)
+        for count, server in enumerate(cluster.servers[:2], 1):
             server.kill()
-            time.sleep(0.3)
+            cluster.scheduler.wait_for_output("training goes on with the other", count=count)
             if returns:
-                server.popen.wait()
                 cluster.replace(server)
-                time.sleep(0.5)
+                cluster.scheduler.wait_for_output("has been started again and gets", count=count)
         cluster.wait_for(cluster.workers, 200)
         outcomes = [worker.outcome() for worker in cluster.workers]
     assert [outcome.result for outcome in outcomes] == [1, 1, 2], describe(outcomes)
