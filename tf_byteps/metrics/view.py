@@ -185,9 +185,20 @@ def _by_load(row: Server) -> tuple[bool, float, int]:
 
 def _remarks(view: View) -> list[tuple[str, str]]:
     """What to look at, with a style for each line."""
+    of_schedulers = [remark for row in view.schedulers for remark in _of_scheduler(row)]
+    trouble = [(sentence, "yellow") for sentence in view.trouble]
+    return [
+        *of_schedulers,
+        *_of_losses(view),
+        *_of_workers(view),
+        *_of_tables(view),
+        *_of_other_places(view),
+        *trouble,
+    ]
+
+
+def _of_losses(view: View) -> list[tuple[str, str]]:
     remarks = []
-    for row in view.schedulers:
-        remarks += _of_scheduler(row)
     is_over = bool(view.rows) and all(row.state == LOST for row in view.rows)
     if is_over:
         remarks.append(("no process answers any more: the job has ended", _STYLES[LOST]))
@@ -200,6 +211,11 @@ def _remarks(view: View) -> list[tuple[str, str]]:
         ago = min(seconds for _, seconds in view.replaced)
         line = f"lost {ago:.0f} s ago: {names}; others have taken over"
         remarks.append((line, _STYLES[LOST]))
+    return remarks
+
+
+def _of_workers(view: View) -> list[tuple[str, str]]:
+    remarks = []
     late = max(view.workers, key=lambda row: row.lag_seconds or 0.0, default=None)
     if late is not None and (late.lag_seconds or 0.0) >= _STRAGGLER_SECONDS:
         lag = _in_milli(late.lag_seconds or 0.0)
@@ -213,17 +229,26 @@ def _remarks(view: View) -> list[tuple[str, str]]:
     if sums or gathers:
         line = f"rows: servers add up those of {sums:.0f} tensors, {gathers:.0f} are gathered"
         remarks.append((line, ""))
+    return remarks
+
+
+def _of_tables(view: View) -> list[tuple[str, str]]:
     lacking = total(view.servers, "lacking_table_blocks")
-    if lacking:
-        line = f"tables: {lacking:.0f} blocks are on one server only, because a server was lost"
-        remarks.append((line, "yellow"))
+    if not lacking:
+        return []
+    line = f"tables: {lacking:.0f} blocks are on one server only, because a server was lost"
+    return [(line, "yellow")]
+
+
+def _of_other_places(view: View) -> list[tuple[str, str]]:
+    remarks = []
     if view.unseen:
         names = _listed([f"{role} {rank}" for role, rank in view.unseen])
         remarks.append((f"not seen here: {names}", "yellow"))
     if view.elsewhere:
         names = _listed([f"{role} {rank}" for role, rank in view.elsewhere])
         remarks.append((f"on other hosts: {names}; bpstop on the scheduler's host shows them", ""))
-    return remarks + [(sentence, "yellow") for sentence in view.trouble]
+    return remarks
 
 
 def _of_scheduler(row: Scheduler) -> list[tuple[str, str]]:

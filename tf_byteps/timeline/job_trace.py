@@ -28,6 +28,9 @@ _LEAST_NS = 1000
 _RATE_NS = 1_000_000
 _Identity = tuple[int, str, int, int, int]  # server, tensor, part, epoch, round
 _Exchange = tuple[_Identity, int]  # and the worker
+_Span = tuple[int, int, str, Any]  # end, begin, name, and the exchange or sum that it is of
+_Tracks = dict[tuple[int, str], list[_Span]]  # by process and stage
+_Ends = dict[tuple[str, Any], tuple[int, int, dict[str, int]]]  # where flows begin and end
 
 
 def job_trace(recording: Recording) -> Iterator[str]:
@@ -100,15 +103,8 @@ def _events(
     python: Sequence[PythonStep],
     outer: Sequence[OuterRound],
 ) -> Iterator[dict[str, Any]]:
-    tracks: dict[tuple[int, str], list[tuple[int, int, str, Any]]] = collections.defaultdict(list)
-    made_of = {}
-    for worker, of_worker in by_workers(parts).items():
-        own = [wait for wait in waits if wait.worker == worker]
-        tracks[worker, "input"] = [(wait.end, wait.begin, "input", None) for wait in own]
-        for number, step in enumerate(steps_of(of_worker, own)):
-            tracks[worker, "step"].append((step.end, step.begin, f"step {number}", None))
-            names = ("compute", "exposed", "input")
-            made_of[worker, step.end] = {f"{n}_ms": getattr(step, n) / 1e6 for n in names}
+    tracks: _Tracks = collections.defaultdict(list)
+    made_of = _add_steps(tracks, parts, waits)
     for step in python:
         tracks[step.worker, "python"].append((step.end, step.begin, f"batch {step.batch}", None))
     for each in outer:
@@ -118,6 +114,35 @@ def _events(
         key = _exchange(part)
         for name, begin, end in part.stages():
             tracks[part.worker, name].append((end, begin, _title(part), key))
+    _add_sums(tracks, pushes)
+    ends: _Ends = {}
+    for pid in sorted({pid for pid, _ in tracks}):
+        role = f"server {pid - FIRST_PID}" if pid >= FIRST_PID else f"worker {pid}"
+        yield from _labels("process", role, pid + 1, {"pid": pid})
+    for (pid, stage), spans in sorted(tracks.items(), key=lambda item: item[0]):
+        yield from _slices(pid, stage, spans, made_of, ends)
+    yield from _flows(parts, ends)
+    yield from _in_flight(parts)
+    yield from _rates(parts, pushes)
+
+
+def _add_steps(
+    tracks: _Tracks, parts: Sequence[Part], waits: Sequence[InputWait]
+) -> dict[tuple[int, int], dict[str, float]]:
+    """Adds steps and waits for input; returns what each step is made of, by worker and end."""
+    made_of = {}
+    for worker, of_worker in by_workers(parts).items():
+        own = [wait for wait in waits if wait.worker == worker]
+        tracks[worker, "input"] = [(wait.end, wait.begin, "input", None) for wait in own]
+        for number, step in enumerate(steps_of(of_worker, own)):
+            tracks[worker, "step"].append((step.end, step.begin, f"step {number}", None))
+            names = ("compute", "exposed", "input")
+            made_of[worker, step.end] = {f"{n}_ms": getattr(step, n) / 1e6 for n in names}
+    return made_of
+
+
+def _add_sums(tracks: _Tracks, pushes: Sequence[Served]) -> None:
+    """Adds what arrives at servers, and what they add up."""
     sums: dict[_Identity, list[Served]] = collections.defaultdict(list)
     for push in pushes:
         name = f"{_title(push)} of worker {push.worker}"
@@ -129,29 +154,31 @@ def _events(
         begin = min(push.arrival_began for push in of_round)
         end = max(begin, min(push.answered for push in of_round))
         tracks[FIRST_PID + key[0], "sum"].append((end, begin, _title(of_round[0]), key))
-    ends: dict[tuple[str, Any], tuple[int, int, dict[str, int]]] = {}
-    for pid in sorted({pid for pid, _ in tracks}):
-        role = f"server {pid - FIRST_PID}" if pid >= FIRST_PID else f"worker {pid}"
-        yield from _labels("process", role, pid + 1, {"pid": pid})
-    for (pid, stage), spans in sorted(tracks.items(), key=lambda item: item[0]):
-        where = {"pid": pid, "tid": _TRACKS.index(stage)}
-        yield from _labels("thread", stage, where["tid"], where)
-        reached = 0
-        for end, begin, name, key in sorted(spans, key=lambda span: span[:3]):
-            shown = min(max(begin, reached), end)
-            reached = end
-            if end - shown < _LEAST_NS and stage not in _OF_FLOWS:
-                continue
-            took = {"began_earlier_ms": (shown - begin) / 1e6}
-            if stage == "step":
-                took |= made_of[pid, end]
-            slice_ = {"ph": "X", "name": name, "cat": stage, "ts": shown, **where, "args": took}
-            yield {**slice_, "dur": (end - shown) / 1e3}
-            if key is not None:
-                ends[f"{stage} {pid >= FIRST_PID}", key] = (shown, end, where)
-    yield from _flows(parts, ends)
-    yield from _in_flight(parts)
-    yield from _rates(parts, pushes)
+
+
+def _slices(
+    pid: int,
+    stage: str,
+    spans: Sequence[_Span],
+    made_of: Mapping[tuple[int, int], Mapping[str, float]],
+    ends: _Ends,
+) -> Iterator[dict[str, Any]]:
+    """A track. Notes in `ends` where what is on it begins and ends."""
+    where = {"pid": pid, "tid": _TRACKS.index(stage)}
+    yield from _labels("thread", stage, where["tid"], where)
+    reached = 0
+    for end, begin, name, key in sorted(spans, key=lambda span: span[:3]):
+        shown = min(max(begin, reached), end)
+        reached = end
+        if end - shown < _LEAST_NS and stage not in _OF_FLOWS:
+            continue
+        took = {"began_earlier_ms": (shown - begin) / 1e6}
+        if stage == "step":
+            took |= made_of[pid, end]
+        slice_ = {"ph": "X", "name": name, "cat": stage, "ts": shown, **where, "args": took}
+        yield {**slice_, "dur": (end - shown) / 1e3}
+        if key is not None:
+            ends[f"{stage} {pid >= FIRST_PID}", key] = (shown, end, where)
 
 
 def _title(of: Part | Served) -> str:
