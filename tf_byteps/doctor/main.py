@@ -85,12 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    hosts = given_hosts(options.hosts, options.hostfile)
-    allocation = read_allocation(os.environ)
-    if not hosts and allocation:
-        hosts = [host for group in allocation.groups for host in group]
-    if not hosts:
-        hosts = [Host("localhost", max(1, len(visible_gpus(os.environ))))]
+    hosts = _hosts(options)
     environment = {name: value for name, value in os.environ.items() if name not in TOPOLOGY}
     shell = new_remote_shell(options, environment, _SSH_OPTIONS)
     launcher = Launcher(environment, passed_environment(environment, ()), shell, 1.0)
@@ -114,6 +109,15 @@ def _run(options: argparse.Namespace) -> int:
     else:
         show(report, verdicts, Console(width=None if sys.stdout.isatty() else _WIDTH))
     return 0 if all(each.is_note for each in verdicts) else _TO_FIX
+
+
+def _hosts(options: argparse.Namespace) -> Sequence[Host]:
+    """Those that are given, or that a scheduler of the cluster has allocated, or this one."""
+    hosts = given_hosts(options.hosts, options.hostfile)
+    allocation = read_allocation(os.environ)
+    if not hosts and allocation:
+        hosts = [host for group in allocation.groups for host in group]
+    return hosts or [Host("localhost", max(1, len(visible_gpus(os.environ))))]
 
 
 def _needed_ports(hosts: Sequence[Host]) -> dict[str, int]:

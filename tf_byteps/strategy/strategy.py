@@ -178,23 +178,14 @@ class BytePSStrategy(tf.distribute.Strategy):
         )
         self.local_steps: LocalSteps | Staleness | None = _local_steps(local_steps, *of_rounds)
         if staleness != 0 or isinstance(staleness, bool):
-            asynchronous = Staleness(staleness)
-            if self.local_steps:
-                raise ValueError(
-                    f"staleness is {staleness!r} and local_steps is {local_steps}: a worker sends "
-                    "its changes after each step, or after several; choose one of them"
-                )
-            self.local_steps = asynchronous
+            self.local_steps = _asynchronous(staleness, self.local_steps, local_steps)
         self.staleness = staleness
-        flags = {
-            "cross_step": cross_step,
-            "sparse_as_dense": sparse_as_dense,
-            "merge_repeated_rows": merge_repeated_rows,
-            "flash_attention": flash_attention,
-        }
-        for name, flag in flags.items():
-            if flag not in (True, False):
-                raise TypeError(f"{name} must be True or False, got {flag!r}")
+        _check_flags(
+            cross_step=cross_step,
+            sparse_as_dense=sparse_as_dense,
+            merge_repeated_rows=merge_repeated_rows,
+            flash_attention=flash_attention,
+        )
         compression = resolve_choice(compression)
         if cross_step:
             check_with_cross_step(compression)
@@ -212,7 +203,15 @@ class BytePSStrategy(tf.distribute.Strategy):
         self._backup_workers = backup_workers
         if isinstance(self.local_steps, Staleness):
             self._check_asynchronous(staleness)
-        elif self.local_steps and (self.cross_step or self.backup_workers):
+        self._check_together(local_steps)
+        shuffle.agree_on_seed(self)
+        framework.use(TensorFlow())
+        keras_hooks.install()
+
+    def _check_together(self, local_steps: int | None) -> None:
+        """Refuses what cannot be set together with `local_steps`, as given, or `cross_step`."""
+        is_local = isinstance(self.local_steps, LocalSteps)
+        if is_local and (self.cross_step or self.backup_workers):
             other = "cross_step" if self.cross_step else "backup_workers"
             raise ValueError(
                 f"local_steps is {local_steps}, and {other} is set, which is about gradients; "
@@ -224,9 +223,6 @@ class BytePSStrategy(tf.distribute.Strategy):
                 f"backup_workers is {present}, and cross_step is set: updates that are left to "
                 "the next step wait for all workers; choose one of them"
             )
-        shuffle.agree_on_seed(self)
-        framework.use(TensorFlow())
-        keras_hooks.install()
 
     def _check_asynchronous(self, staleness: int | str) -> None:
         others = {
@@ -296,6 +292,24 @@ def _local_steps(steps: int | None, *of_rounds: Any) -> LocalSteps | None:
                 "local_steps is not set: say how many steps a worker makes between two rounds"
             )
     return None
+
+
+def _asynchronous(
+    staleness: int | str, rounds: LocalSteps | None, local_steps: int | None
+) -> Staleness:
+    asynchronous = Staleness(staleness)
+    if rounds is not None:
+        raise ValueError(
+            f"staleness is {staleness!r} and local_steps is {local_steps}: a worker sends "
+            "its changes after each step, or after several; choose one of them"
+        )
+    return asynchronous
+
+
+def _check_flags(**flags: object) -> None:
+    for name, flag in flags.items():
+        if flag not in (True, False):
+            raise TypeError(f"{name} must be True or False, got {flag!r}")
 
 
 def _check_job(staleness: int | str) -> None:

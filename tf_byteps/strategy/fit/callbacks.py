@@ -144,13 +144,8 @@ def completed(
         ValueError: on all workers, if they would not train for the same epochs, or have not the
             same callbacks of those that exchange.
     """
-    is_container = isinstance(callbacks, keras.callbacks.CallbackList)
     mine = flat(callbacks)
-    on_batches = [
-        callback
-        for callback in mine
-        if isinstance(callback, _SAVING) and callback.save_freq != "epoch"
-    ]
+    on_batches = _saving_on_batches(mine)
     facts = {
         "may stop": stopping.is_agreed_after_batches(model, mine),
         "saves": [
@@ -178,19 +173,26 @@ def completed(
     draws = any(other["draws on host"] for other in everyone)
     if draws:
         random_states.agree()
-    kind = FitCallback
-    if any(other["may stop"] for other in everyone):
-        kind = EveryBatch
-        if is_container:
-            callbacks._async_train = False  # decided when it was made
-    last = kind(everyone[0]["check weights"], draws)
+    may_stop = any(other["may stop"] for other in everyone)
+    last = (EveryBatch if may_stop else FitCallback)(everyone[0]["check weights"], draws)
     first = DeferredLogs()
-    if not is_container:
+    if not isinstance(callbacks, keras.callbacks.CallbackList):
         return [first, *mine, last]
+    if may_stop:
+        callbacks._async_train = False  # decided when it was made
     for each in (first, last):
         each.set_model(model)
     callbacks.callbacks[:] = [first, *callbacks.callbacks, last]
     return callbacks
+
+
+def _saving_on_batches(callbacks: Sequence[Any]) -> list[Any]:
+    """Those of a list that save after some batches, not after epochs."""
+    return [
+        callback
+        for callback in callbacks
+        if isinstance(callback, _SAVING) and callback.save_freq != "epoch"
+    ]
 
 
 def _collective(model: keras.Model, callback: keras.callbacks.Callback) -> str:

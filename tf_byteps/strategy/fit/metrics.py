@@ -169,23 +169,38 @@ def of_all_workers(model: keras.Model, logs: Logs) -> Any:
         if metric in results:
             logs[key] = results[metric]
             continue
-        present = [(np.array(other[key]), rows) for other, rows, _ in everyone if key in other]
-        same_shape = len({other.shape for other, _ in present}) == 1
-        if len(present) < len(everyone) or not same_shape:
+        numbers = [(np.array(other[key]), rows) for other, rows, _ in everyone if key in other]
+        if len(numbers) < len(everyone) or not _differ(numbers, value):
             continue
-        if all(np.array_equal(other, value, equal_nan=True) for other, _ in present):
-            continue  # it keeps its bits
-        # What a worker without rows has computed from a row of zeros may be no number.
-        counted = [
-            (other, 1 if of_metric else rows) for other, rows in present if of_metric or rows
-        ]
-        if counted:
-            numbers, weights = zip(*counted, strict=True)
-            mean = np.average(numbers, axis=0, weights=weights)
-            logs[key] = float(mean) if mean.ndim == 0 else mean
+        logs[key] = _average(numbers, by_rows=not of_metric, own=logs[key])
         if of_metric:
             _warn(key)
     return logs
+
+
+def _differ(numbers: Sequence[tuple[np.ndarray, int]], value: Any) -> bool:
+    """Whether the workers' numbers can be averaged, and are not all this one: it keeps its bits."""
+    has_one_shape = len({each.shape for each, _ in numbers}) == 1
+    return has_one_shape and not all(
+        np.array_equal(each, value, equal_nan=True) for each, _ in numbers
+    )
+
+
+def _average(numbers: Sequence[tuple[np.ndarray, int]], by_rows: bool, own: Any) -> Any:
+    """The workers' average of a number, or `own` if nobody has rows.
+
+    Args:
+        numbers: each worker's, with the rows of which it is.
+        by_rows: whether those are its weight.
+        own: this worker's value.
+    """
+    # What a worker without rows has computed from a row of zeros may be no number.
+    counted = [(each, rows if by_rows else 1) for each, rows in numbers if rows or not by_rows]
+    if not counted:
+        return own
+    values, weights = zip(*counted, strict=True)
+    mean = np.average(values, axis=0, weights=weights)
+    return float(mean) if mean.ndim == 0 else mean
 
 
 def _equal_metrics(model: keras.Model, numbers: Mapping[str, Any]) -> dict[Any, Any]:
