@@ -9,7 +9,8 @@ namespace byteps {
 namespace {
 
 constexpr uint64_t kHeadBytes = 32;
-constexpr uint64_t kSpecBytes = 88;
+constexpr uint64_t kNumbersAt = 80;  // the rule's, in a TableSpec
+constexpr uint64_t kSpecBytes = 120;
 constexpr uint64_t kMostNumbers = uint64_t{1} << 48;
 
 template <typename T>
@@ -21,45 +22,29 @@ T ReadAt(const uint8_t* data, uint64_t offset) {
 
 bool IsSane(const TableSpec& spec) {
   const bool fits = spec.width > 0 && spec.width <= kMostNumbers && spec.rows <= kMostNumbers &&
-                    spec.rows * 2 <= kMostNumbers / spec.width;
+                    spec.rows * (1 + RowRule::kMostStates) <= kMostNumbers / spec.width;
   return fits && spec.num_blocks > 0 && spec.block < spec.num_blocks &&
          spec.num_blocks <= kMostNumbers / (spec.rows + 1) && std::isfinite(spec.first) &&
-         std::isfinite(spec.second) && std::isfinite(spec.accumulator) &&
-         std::isfinite(spec.epsilon) && spec.accumulator >= 0 && spec.epsilon >= 0;
+         std::isfinite(spec.second) && spec.rule.IsSane();
 }
 
 }  // namespace
 
-uint64_t TableSpec::SlotWidth() const {
-  switch (optimizer) {
-    case Optimizer::kSgd:
-      return 0;
-    case Optimizer::kAdagrad:
-      return width;
-    case Optimizer::kRowWiseAdagrad:
-      return 1;
-  }
-  return 0;
-}
-
 bool TableSpec::SameTableAs(const TableSpec& other) const {
-  return dtype == other.dtype && optimizer == other.optimizer &&
-         distribution == other.distribution && rows == other.rows && width == other.width &&
-         block == other.block && num_blocks == other.num_blocks && first == other.first &&
-         second == other.second && accumulator == other.accumulator && epsilon == other.epsilon &&
+  return dtype == other.dtype && rule == other.rule && distribution == other.distribution &&
+         rows == other.rows && width == other.width && block == other.block &&
+         num_blocks == other.num_blocks && first == other.first && second == other.second &&
          name == other.name;
 }
 
 std::string TableSpec::ToString() const {
-  static constexpr std::array<const char*, 3> kOptimizers = {"SGD", "Adagrad", "RowWiseAdagrad"};
   static constexpr std::array<const char*, 4> kDistributions = {"constant", "uniform", "normal",
                                                                 "truncated normal"};
   return std::string(DTypeName(dtype)) + " with " + std::to_string(rows) + " rows of " +
          std::to_string(width) + " in block " + std::to_string(block) + " of " +
-         std::to_string(num_blocks) + ", " + kOptimizers[static_cast<size_t>(optimizer)] +
-         " (epsilon " + std::to_string(epsilon) + ", accumulators from " +
-         std::to_string(accumulator) + "), " + kDistributions[static_cast<size_t>(distribution)] +
-         " (" + std::to_string(first) + ", " + std::to_string(second) + ")";
+         std::to_string(num_blocks) + ", " + rule.ToString() + ", " +
+         kDistributions[static_cast<size_t>(distribution)] + " (" + std::to_string(first) + ", " +
+         std::to_string(second) + ")";
 }
 
 Status DecodeTableRequest(const uint8_t* data, uint64_t bytes, TableRequest* request) {
@@ -72,8 +57,8 @@ Status DecodeTableRequest(const uint8_t* data, uint64_t bytes, TableRequest* req
   const auto rows = ReadAt<int64_t>(data, 16);
   request->rate = ReadAt<double>(data, 24);
   const uint64_t most_rows = (bytes - kHeadBytes) / sizeof(int64_t);
-  if (kind > static_cast<uint32_t>(TableRequest::Kind::kFill) || request->slot > 1 || rows < 0 ||
-      static_cast<uint64_t>(rows) > most_rows) {
+  if (kind > static_cast<uint32_t>(TableRequest::Kind::kFill) ||
+      request->slot > RowRule::kMostStates || rows < 0 || static_cast<uint64_t>(rows) > most_rows) {
     return InvalidArgument("its " + std::to_string(bytes) + " bytes are no request of kind " +
                            std::to_string(kind) + " for " + std::to_string(rows) +
                            " rows of slot " + std::to_string(request->slot) + " of a table");
@@ -90,12 +75,12 @@ Status DecodeTableRequest(const uint8_t* data, uint64_t bytes, TableRequest* req
 Status DecodeTableSpec(const TableRequest& request, TableSpec* spec) {
   const uint8_t* const data = request.values;
   const bool is_long_enough = request.value_bytes >= kSpecBytes;
-  if (!is_long_enough || ReadAt<uint32_t>(data, 0) > 1 || ReadAt<uint32_t>(data, 4) > 2 ||
-      ReadAt<uint32_t>(data, 8) > 3)
+  if (!is_long_enough || ReadAt<uint32_t>(data, 0) > 1 ||
+      ReadAt<uint32_t>(data, 4) >= RowRule::kNumKinds || ReadAt<uint32_t>(data, 8) > 3)
     return InvalidArgument("its " + std::to_string(request.value_bytes) +
                            " bytes do not describe a table");
   spec->dtype = ReadAt<uint32_t>(data, 0) == 0 ? DType::kFloat32 : DType::kFloat64;
-  spec->optimizer = static_cast<TableSpec::Optimizer>(ReadAt<uint32_t>(data, 4));
+  spec->rule.kind = static_cast<RowRule::Kind>(ReadAt<uint32_t>(data, 4));
   spec->distribution = static_cast<TableSpec::Distribution>(ReadAt<uint32_t>(data, 8));
   spec->rows = ReadAt<uint64_t>(data, 16);
   spec->width = ReadAt<uint64_t>(data, 24);
@@ -104,11 +89,13 @@ Status DecodeTableSpec(const TableRequest& request, TableSpec* spec) {
   spec->seed = ReadAt<uint64_t>(data, 48);
   spec->first = ReadAt<double>(data, 56);
   spec->second = ReadAt<double>(data, 64);
-  spec->accumulator = ReadAt<double>(data, 72);
-  spec->epsilon = ReadAt<double>(data, 80);
+  spec->rule.first_state = ReadAt<double>(data, 72);
+  for (size_t i = 0; i < spec->rule.numbers.size(); ++i)
+    spec->rule.numbers[i] = ReadAt<double>(data, kNumbersAt + i * sizeof(double));
   spec->name.assign(reinterpret_cast<const char*>(data) + kSpecBytes,
                     request.value_bytes - kSpecBytes);
-  if (IsSane(*spec)) return OkStatus();
+  const bool is_agreed = ReadAt<uint32_t>(data, 12) == spec->rule.NumStates();
+  if (IsSane(*spec) && is_agreed) return OkStatus();
   return InvalidArgument("it describes an impossible table: " + spec->ToString());
 }
 
@@ -118,13 +105,13 @@ std::string EncodeTableSpec(const TableSpec& spec) {
     bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
   append(static_cast<uint32_t>(spec.dtype == DType::kFloat64));
-  append(static_cast<uint32_t>(spec.optimizer));
+  append(static_cast<uint32_t>(spec.rule.kind));
   append(static_cast<uint32_t>(spec.distribution));
-  append(uint32_t{0});
+  append(spec.rule.NumStates());
   for (const uint64_t number : {spec.rows, spec.width, spec.block, spec.num_blocks, spec.seed})
     append(number);
-  for (const double number : {spec.first, spec.second, spec.accumulator, spec.epsilon})
-    append(number);
+  for (const double number : {spec.first, spec.second, spec.rule.first_state}) append(number);
+  for (const double number : spec.rule.numbers) append(number);
   return bytes + spec.name;
 }
 
@@ -163,11 +150,11 @@ Status DecodeTableFill(const TableRequest& request, const TableSpec& spec, Table
 }
 
 Status CheckTableRequest(const TableRequest& request, const TableSpec& spec) {
-  const bool has_slot = request.slot == 0 || spec.SlotWidth() > 0;
-  const uint64_t width = request.slot == 0 ? spec.width : spec.SlotWidth();
+  const bool has_slot = request.slot <= spec.rule.NumStates();
   const uint64_t rows = request.indices.size();
-  const uint64_t expected =
-      request.kind == TableRequest::Kind::kRead ? 0 : rows * width * DTypeSize(spec.dtype);
+  const uint64_t expected = request.kind == TableRequest::Kind::kRead
+                                ? 0
+                                : rows * spec.SlotWidth(request.slot) * DTypeSize(spec.dtype);
   if (!has_slot || request.value_bytes != expected) {
     return InvalidArgument("it has " + std::to_string(request.value_bytes) + " bytes for " +
                            std::to_string(rows) + " rows of slot " + std::to_string(request.slot) +

@@ -2,19 +2,21 @@
 // numbers are little-endian and follow each other without gaps.
 //
 //   0   uint32   what is asked (TableRequest::Kind)
-//   4   uint32   the slot: 0 for the weights, 1 for what the optimizer keeps
+//   4   uint32   the slot: 0 for the weights, then one for each state that the optimizer keeps
 //   8   uint64   how many changes of the table this worker has made before
 //   16  int64    rows
-//   24  float64  learning rate; NaN: this worker's gradients are no numbers
+//   24  float64  learning rate, with what else the rule multiplies steps by (cc/server/state/
+//                row_updates.h); NaN: this worker's gradients are no numbers
 //   32  int64    the rows' indices in the block, one each
 //   then the rows' values, or of kMake and kRefill a TableSpec:
 //   0   uint32   dtype: 0 float32, 1 float64
-//   4   uint32   TableSpec::Optimizer
+//   4   uint32   RowRule::Kind
 //   8   uint32   TableSpec::Distribution
-//   12  uint32   0
+//   12  uint32   states of a row
 //   16  uint64   rows of the block, numbers in a row, which block, of how many, seed
-//   56  float64  the distribution's two numbers, the accumulators' first value, epsilon
-//   88  text     the table's name
+//   56  float64  the distribution's two numbers, the first state's first value, the rule's five
+//                numbers
+//   120 text     the table's name
 //   or of kCopy:
 //   0   uint64   the most bytes of rows to answer with; the only index is where to begin
 //   or of kFill:
@@ -39,6 +41,7 @@
 #include <vector>
 
 #include "cc/base/dtype.h"
+#include "cc/base/row_rule.h"
 #include "cc/base/status.h"
 
 namespace byteps {
@@ -46,11 +49,10 @@ namespace byteps {
 // A block of a table: the rows whose index leaves the remainder `block` when it is divided by
 // `num_blocks`.
 struct TableSpec {
-  enum class Optimizer : uint32_t { kSgd = 0, kAdagrad = 1, kRowWiseAdagrad = 2 };
   enum class Distribution : uint32_t { kConstant = 0, kUniform = 1, kNormal = 2, kTruncated = 3 };
 
   DType dtype = DType::kFloat32;
-  Optimizer optimizer = Optimizer::kSgd;
+  RowRule rule;
   Distribution distribution = Distribution::kConstant;
   uint64_t rows = 0;  // of the block
   uint64_t width = 0;
@@ -60,13 +62,15 @@ struct TableSpec {
   // kConstant: the first is the value. kUniform: from, to. Otherwise mean and standard deviation;
   // kTruncated has none that is more than two of these from the mean.
   double first = 0, second = 0;
-  double accumulator = 0;
-  double epsilon = 0;
   std::string name;
 
-  // Numbers that the optimizer keeps for a row.
-  uint64_t SlotWidth() const;
-  uint64_t RowBytes() const { return (width + SlotWidth()) * DTypeSize(dtype); }
+  // How many numbers of a row are in a slot, where they begin, and how many there are in all slots.
+  uint64_t SlotWidth(uint32_t slot) const { return slot == 0 ? width : rule.StateWidth(width); }
+  uint64_t SlotBegin(uint32_t slot) const {
+    return slot == 0 ? 0 : width + (slot - 1) * rule.StateWidth(width);
+  }
+  uint64_t RowNumbers() const { return SlotBegin(rule.NumStates() + 1); }
+  uint64_t RowBytes() const { return RowNumbers() * DTypeSize(dtype); }
   // Both refuse nothing: Decode has checked that they do not overflow.
   uint64_t ByteCount() const { return rows * RowBytes(); }
   // Of the whole table.
@@ -74,7 +78,7 @@ struct TableSpec {
 
   // All but the seed, of which worker 0's counts.
   bool SameTableAs(const TableSpec& other) const;
-  // "float32 with 4096 rows of 64 in block 0 of 2, Adagrad".
+  // "float32 with 4096 rows of 64 in block 0 of 2, Adagrad (epsilon 1e-07)".
   std::string ToString() const;
 };
 

@@ -27,7 +27,7 @@ TEST(TableRequestTest, SaysWhatIsAsked) {
 
 TEST(TableRequestTest, ATableArrivesAsItIs) {
   TableSpec sent = SomeTable(), received;
-  sent.optimizer = TableSpec::Optimizer::kRowWiseAdagrad;
+  sent.rule.kind = RowRule::Kind::kRowWiseAdagrad;
   sent.distribution = TableSpec::Distribution::kUniform;
   sent.second = 3;
   sent.seed = 11;
@@ -42,13 +42,33 @@ TEST(TableRequestTest, ATableArrivesAsItIs) {
   EXPECT_EQ(received.RowOf(2), 7u);
 }
 
+TEST(TableRequestTest, ATableArrivesWithItsRule) {
+  TableSpec sent = SomeTable(), received;
+  sent.rule.kind = RowRule::Kind::kAmsgrad;
+  sent.rule.first_state = 7;
+  sent.rule.numbers = {1, 2, 3, 4, 5};
+  std::string bytes = MakeBytes(sent);
+  TableRequest request;
+  ASSERT_TRUE(Decode(bytes, &request).ok());
+  ASSERT_TRUE(DecodeTableSpec(request, &received).ok());
+  EXPECT_TRUE(received.rule == sent.rule);
+  EXPECT_EQ(received.name, "users");
+  EXPECT_EQ(received.ByteCount(), 8u * (2 + 3 * 2) * 4);
+  EXPECT_EQ(received.SlotBegin(3), 6u);
+  // Of an AMSGrad that keeps two states.
+  constexpr size_t kStatesAt = 32 + 12;
+  bytes[kStatesAt] = 2;
+  ASSERT_TRUE(Decode(bytes, &request).ok());
+  EXPECT_FALSE(DecodeTableSpec(request, &received).ok());
+}
+
 TEST(TableRequestTest, WhatIsNoRequestIsRefused) {
   const std::string whole = RequestBytes(TableRequest::Kind::kRead, 0, {1, 2});
   TableRequest request;
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     EXPECT_FALSE(Decode(whole.substr(0, bytes), &request).ok()) << bytes;
   EXPECT_FALSE(Decode(RequestBytes(static_cast<TableRequest::Kind>(8), 0, {}), &request).ok());
-  EXPECT_FALSE(Decode(RequestBytes(TableRequest::Kind::kRead, 0, {}, {}, 1, 2), &request).ok());
+  EXPECT_FALSE(Decode(RequestBytes(TableRequest::Kind::kRead, 0, {}, {}, 1, 4), &request).ok());
 }
 
 TEST(TableRequestTest, AnImpossibleTableIsRefused) {
@@ -67,7 +87,7 @@ TEST(TableRequestTest, AnImpossibleTableIsRefused) {
   spec.block = 3;
   EXPECT_FALSE(is_possible(spec));
   spec = SomeTable();
-  spec.epsilon = -1;
+  spec.rule.numbers[0] = -1;
   EXPECT_FALSE(is_possible(spec));
 }
 

@@ -10,6 +10,7 @@
 #include "cc/server/free_memory.h"
 #include "cc/server/row_slots.h"
 #include "cc/server/state/initial_numbers.h"
+#include "cc/server/state/row_updates.h"
 
 namespace byteps {
 namespace {
@@ -52,8 +53,10 @@ void TableRows::Make(int64_t index, T* row) const {
   const uint64_t number = spec_.RowOf(index);
   for (uint64_t i = 0; i < spec_.width; ++i)
     row[i] = static_cast<T>(InitialNumber(spec_, number, i));
-  for (uint64_t i = 0; i < spec_.SlotWidth(); ++i)
-    row[spec_.width + i] = static_cast<T>(spec_.accumulator);
+  std::fill(row + spec_.width, row + spec_.RowNumbers(), T{0});
+  if (spec_.rule.NumStates() > 0)
+    std::fill_n(row + spec_.SlotBegin(1), spec_.SlotWidth(1),
+                static_cast<T>(spec_.rule.first_state));
 }
 
 template <typename T>
@@ -100,15 +103,13 @@ void TableRows::Fill(const TableFill& fill, const std::vector<int64_t>& indices)
 }
 
 uint64_t TableRows::ReadBytes(const TableRequest& request) const {
-  const uint64_t width = request.slot == 0 ? spec_.width : spec_.SlotWidth();
-  return request.indices.size() * width * DTypeSize(spec_.dtype);
+  return request.indices.size() * spec_.SlotWidth(request.slot) * DTypeSize(spec_.dtype);
 }
 
 template <typename T>
 void TableRows::ReadAs(const TableRequest& request, T* out) const {
-  const uint64_t begin = request.slot == 0 ? 0 : spec_.width;
-  const uint64_t width = request.slot == 0 ? spec_.width : spec_.SlotWidth();
-  std::vector<T> made(spec_.width + spec_.SlotWidth());
+  const uint64_t begin = spec_.SlotBegin(request.slot), width = spec_.SlotWidth(request.slot);
+  std::vector<T> made(spec_.RowNumbers());
   for (const int64_t index : request.indices) {
     const T* row = RowAt<T>(index);
     if (!is_made_[index]) {
@@ -125,33 +126,6 @@ void TableRows::Read(const TableRequest& request, uint8_t* out) const {
     ReadAs(request, reinterpret_cast<float*>(out));
   else
     ReadAs(request, reinterpret_cast<double*>(out));
-}
-
-// Keras's arithmetic: SGD, Adagrad, and tf_byteps.keras.optimizers.RowWiseAdagrad.
-template <typename T>
-void TableRows::UpdateRow(T* row, const T* gradient, T rate) const {
-  const uint64_t width = spec_.width;
-  T* const kept = row + width;
-  const T epsilon = static_cast<T>(spec_.epsilon);
-  switch (spec_.optimizer) {
-    case TableSpec::Optimizer::kSgd:
-      for (uint64_t i = 0; i < width; ++i) row[i] -= gradient[i] * rate;
-      return;
-    case TableSpec::Optimizer::kAdagrad:
-      for (uint64_t i = 0; i < width; ++i) {
-        kept[i] += gradient[i] * gradient[i];
-        row[i] -= rate * gradient[i] / std::sqrt(kept[i] + epsilon);
-      }
-      return;
-    case TableSpec::Optimizer::kRowWiseAdagrad: {
-      T squares = 0;
-      for (uint64_t i = 0; i < width; ++i) squares += gradient[i] * gradient[i];
-      kept[0] += squares / static_cast<T>(width);
-      const T divisor = std::sqrt(kept[0]) + epsilon;
-      for (uint64_t i = 0; i < width; ++i) row[i] -= rate * gradient[i] / divisor;
-      return;
-    }
-  }
 }
 
 template <typename T>
@@ -181,21 +155,24 @@ Status TableRows::UpdateAs(const std::vector<TableRequest>& requests) {
     }
   }
   const T rate = static_cast<T>(requests[0].rate);
+  const RowUpdate<T> update = RowUpdateOf<T>(spec_.rule.kind);
   for (size_t slot = 0; slot < slots.indices().size(); ++slot) {
     const int64_t index = slots.indices()[slot];
-    if (IsHere(index)) UpdateRow(Changeable<T>(index), &sums[slot * width], rate);
+    if (IsHere(index)) update(spec_.rule, rate, &sums[slot * width], width, Changeable<T>(index));
   }
   return OkStatus();
 }
 
 Status TableRows::Update(const std::vector<TableRequest>& requests) {
+  const Status checked = spec_.rule.CheckRate(requests[0].rate);
+  if (!checked.ok())
+    return Status(checked.code(), "the table \"" + spec_.name + "\": " + checked.message());
   return spec_.dtype == DType::kFloat32 ? UpdateAs<float>(requests) : UpdateAs<double>(requests);
 }
 
 template <typename T>
 void TableRows::WriteAs(const TableRequest& request) {
-  const uint64_t begin = request.slot == 0 ? 0 : spec_.width;
-  const uint64_t width = request.slot == 0 ? spec_.width : spec_.SlotWidth();
+  const uint64_t begin = spec_.SlotBegin(request.slot), width = spec_.SlotWidth(request.slot);
   const uint8_t* next = request.values;
   for (const int64_t index : request.indices) {
     if (IsHere(index)) std::memcpy(Changeable<T>(index) + begin, next, width * sizeof(T));

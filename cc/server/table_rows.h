@@ -70,8 +70,6 @@ class TableRows {
   template <typename T>
   Status UpdateAs(const std::vector<TableRequest>& requests);
   template <typename T>
-  void UpdateRow(T* row, const T* gradient, T rate) const;
-  template <typename T>
   void WriteAs(const TableRequest& request);
 
   const TableSpec spec_;

@@ -59,9 +59,8 @@ TEST(TableRowsTest, SgdUpdatesEachRowOnceByTheSumOfTheWorkers) {
 
 TEST(TableRowsTest, AdagradKeepsAnAccumulatorForEachNumber) {
   TableSpec spec = SomeTable();
-  spec.optimizer = TableSpec::Optimizer::kAdagrad;
-  spec.accumulator = 7;
-  spec.epsilon = 0;
+  spec.rule.kind = RowRule::Kind::kAdagrad;
+  spec.rule.first_state = 7;
   Table table(spec);
   ASSERT_TRUE(table.Update({Gradients({3}, {3, 0}, 2)}).ok());
   EXPECT_EQ(table.Read({3}), (std::vector<float>{1 - 2 * 3 / 4.0f, 1}));
@@ -70,11 +69,37 @@ TEST(TableRowsTest, AdagradKeepsAnAccumulatorForEachNumber) {
 
 TEST(TableRowsTest, RowWiseAdagradKeepsOneForARow) {
   TableSpec spec = SomeTable();
-  spec.optimizer = TableSpec::Optimizer::kRowWiseAdagrad;
+  spec.rule.kind = RowRule::Kind::kRowWiseAdagrad;
   Table table(spec);
   ASSERT_TRUE(table.Update({Gradients({3}, {1, 7}, 5)}).ok());
   EXPECT_EQ(table.Read({3}), (std::vector<float>{0, -6}));
   EXPECT_EQ(table.Read({3}, 1), (std::vector<float>{25}));
+}
+
+TEST(TableRowsTest, EachStateIsASlotOfItsOwn) {
+  TableSpec spec = SomeTable();
+  spec.rule.kind = RowRule::Kind::kFtrl;
+  spec.rule.first_state = 4;
+  spec.rule.numbers = {1};  // so that nothing is rounded
+  Table table(spec);
+  EXPECT_EQ(table.Read({3}, 1), (std::vector<float>{4, 4}));
+  EXPECT_EQ(table.Read({3}, 2), (std::vector<float>{0, 0}));
+  table.rows->Write(Table::Decoded(RequestBytes(TableRequest::Kind::kWrite, 0, {3}, {2, 1}, 1, 2)));
+  ASSERT_TRUE(table.Update({Gradients({3}, {2, 0}, 0.5)}).ok());
+  EXPECT_EQ(table.Read({3}, 1), (std::vector<float>{8, 4}));
+  EXPECT_EQ(table.Read({3}, 2), (std::vector<float>{2 + 2 - 4 / 0.5f, 1}));
+  EXPECT_EQ(table.Read({3}), (std::vector<float>{4 * 0.5f / 8, -1 * 0.5f / 4}));
+}
+
+TEST(TableRowsTest, ALearningRateThatTheRuleCannotHaveChangesNothing) {
+  TableSpec spec = SomeTable();
+  spec.rule.kind = RowRule::Kind::kFtrl;
+  Table table(spec);
+  const Status status = table.Update({Gradients({3}, {1, 1}, 0)});
+  EXPECT_NE(status.message().find("the table \"users\": Ftrl divides by the learning rate"),
+            std::string::npos)
+      << status.message();
+  EXPECT_EQ(table.Read({3}), (std::vector<float>{1, 1}));
 }
 
 TEST(TableRowsTest, AGradientThatIsNoNumberChangesNothing) {
@@ -90,7 +115,7 @@ TEST(TableRowsTest, AGradientThatIsNoNumberChangesNothing) {
 
 TEST(TableRowsTest, ValuesAreWhatIsWritten) {
   TableSpec spec = SomeTable();
-  spec.optimizer = TableSpec::Optimizer::kRowWiseAdagrad;
+  spec.rule.kind = RowRule::Kind::kRowWiseAdagrad;
   Table table(spec);
   const std::string rows = RequestBytes(TableRequest::Kind::kWrite, 0, {2, 6}, {1, 2, 3, 4});
   const std::string states = RequestBytes(TableRequest::Kind::kWrite, 0, {6}, {9}, 1, 1);
@@ -98,6 +123,13 @@ TEST(TableRowsTest, ValuesAreWhatIsWritten) {
   table.rows->Write(Table::Decoded(states));
   EXPECT_EQ(table.Read({6, 2, 0}), (std::vector<float>{3, 4, 1, 2, 1, 1}));
   EXPECT_EQ(table.Read({6, 2}, 1), (std::vector<float>{9, 0}));
+}
+
+TEST(TableRowsTest, MemoryIsThatOfRowsAndStates) {
+  TableSpec spec = SomeTable();
+  spec.rule.kind = RowRule::Kind::kAmsgrad;
+  const Table table(spec);
+  EXPECT_EQ(*table.allocated, 8u * (2 + 3 * 2) * sizeof(float));
 }
 
 TEST(TableRowsTest, OneThatTheServerHasNoMemoryForIsRefusedBeforeItIsThere) {
@@ -111,6 +143,9 @@ TEST(TableRowsTest, OneThatTheServerHasNoMemoryForIsRefusedBeforeItIsThere) {
             std::string::npos)
       << status.message();
   EXPECT_EQ(*allocated, 0u);
+  spec.rule.kind = RowRule::Kind::kAdam;  // whose states count, too
+  EXPECT_NE(TableRows::New(spec, allocated, &rows).message().find("needs 1688849860263936 bytes"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -89,6 +89,25 @@ TEST_F(TablesTest, ACopyThatIsCompleteTooEarlyIsFound) {
   EXPECT_TRUE(IsFound(plant, Programs::kTables));
 }
 
+// Protocol rule 39: rows are copied without what the optimizer keeps for them.
+TEST_F(TablesTest, ACopyWithoutStatesIsFound) {
+  const auto has_states = std::make_shared<std::map<uint64_t, bool>>();
+  const auto plant =
+      InRequests([has_states](uint64_t key, TableRequest::Kind kind, std::string* request) {
+        if (kind == TableRequest::Kind::kRefill)
+          (*has_states)[key] = NumberAt<uint32_t>(*request, 32 + 12) > 0;
+        const auto rows = NumberAt<int64_t>(*request, 16);
+        if (kind != TableRequest::Kind::kFill || rows == 0 || !(*has_states)[key]) return;
+        const size_t begin = Filling::ValuesAt(*request) + 2 * sizeof(uint64_t);
+        const size_t row_bytes = (request->size() - begin) / rows, weight_bytes = row_bytes / 3;
+        for (int64_t row = 0; row < rows; ++row) {
+          const size_t states = begin + row * row_bytes + weight_bytes;
+          std::memset(&(*request)[states], 0, row_bytes - weight_bytes);
+        }
+      });
+  EXPECT_TRUE(IsFound(plant, Programs::kTables));
+}
+
 // Protocol rule 39: changes that are made while a copy is filled are not made there.
 TEST_F(TablesTest, AChangeThatIsLostDuringFillingIsFound) {
   const auto filling = std::make_shared<Filling>();

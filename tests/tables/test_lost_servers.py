@@ -1,4 +1,7 @@
-"""Servers that have rows of tables are killed (protocol rules 38 and 39)."""
+"""Servers that have rows of tables are killed (protocol rules 38 and 39).
+
+The rows have LazyAdam, which keeps two states for each, and whose steps depend on their number.
+"""
 
 import contextlib
 import hashlib
@@ -19,7 +22,7 @@ def _train(folder, epochs, waits):
 
     tf_byteps.init()
     with tf_byteps.BytePSStrategy().scope():
-        model = programs.made(programs.on_servers, "Adagrad")
+        model = programs.made(programs.on_servers, "LazyAdam")
         programs.fit(model, 1)
         pathlib.Path(folder, f"trained_{tf_byteps.rank()}").touch()
         while waits and not pathlib.Path(folder, "go_on").exists():
@@ -121,7 +124,7 @@ def _train_until_told(folder):
     tf_byteps.init()
     epochs, last = 0, pathlib.Path(folder, "epochs")
     with tf_byteps.BytePSStrategy().scope():
-        model = programs.made(programs.on_servers, "Adagrad")
+        model = programs.made(programs.on_servers, "LazyAdam")
         while not last.exists() or epochs < int(last.read_text()):
             programs.fit(model, 1)
             epochs += 1

@@ -10,7 +10,7 @@ from tests import workers
 pytestmark = pytest.mark.time_limit(420)
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "on_servers_programs.py")
-OPTIMIZERS = ("SGD", "Adagrad", "RowWiseAdagrad")
+OPTIMIZERS = ("SGD", "Adagrad", "RowWiseAdagrad", "LazySGD", "LazyAdam")
 
 
 _scenario = workers.scenario
@@ -107,7 +107,12 @@ def test_tables_that_servers_cannot_hold_are_refused(two):
         assert "the workers make different tables of one name" in messages["other shapes"]
         assert "5 rows of 4 in block 0 of 2" in messages["other shapes"]
         assert "placement='servers' and optimizer Adam: servers update" in messages["optimizer"]
+        assert "give tf_byteps.keras.optimizers.LazyAdam to its Tab" in messages["optimizer"]
+        assert "optimizer Lion: servers" in messages["unknown"]
+        assert "give one of these to its TableConfig" in messages["unknown"]
         assert "optimizer SGD with momentum: servers" in messages["momentum"]
+        assert "tf_byteps.keras.optimizers.LazySGD to its Tab" in messages["momentum"]
+        assert "has beta_1=1.0, which servers do not support: give" in messages["beta"]
         assert "its optimizer has clipnorm=1.0" in messages["clipped"]
         assert "and optimizer None: servers update rows by" in messages["no optimizer"]
         assert "is a GlorotUniform, whose rows servers cannot make" in messages["initializer"]

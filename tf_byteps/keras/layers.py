@@ -148,6 +148,7 @@ class DistributedEmbedding(keras.layers.Layer):
         saving.note_rows(variable, layout)
         kind = on_servers.optimizer_class(table.optimizer)
         own = table_optimizers.made_for(variable, table.optimizer, kind)
+        on_servers.note_states(own, layout)
         setattr(self, f"_optimizer_of_{variable.name}", own)
         return Stack(variable, layout, own)
 

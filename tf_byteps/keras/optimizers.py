@@ -199,19 +199,21 @@ class LazyAdam(UpdatesRows, keras.optimizers.Adam):
         states = [self._momentums, self._velocities]
         return [*states, self._velocity_hats] if self.amsgrad else states
 
+    def _rate_of_step(self, rate: tf.Tensor) -> tf.Tensor:
+        steps: Any = self.iterations + 1
+        step = tf.cast(steps, rate.dtype)
+        beta_1, beta_2 = (tf.cast(beta, rate.dtype) for beta in (self.beta_1, self.beta_2))
+        return rate * tf.sqrt(1 - tf.pow(beta_2, step)) / (1 - tf.pow(beta_1, step))
+
     def _updated(
         self, rate: tf.Tensor, gradient: tf.Tensor, weights: tf.Tensor, *states: tf.Tensor
     ) -> Sequence[tf.Tensor]:
         momentum, velocity, *largest = states
-        steps: Any = self.iterations + 1
-        step = tf.cast(steps, weights.dtype)
-        beta_1, beta_2 = (tf.cast(beta, weights.dtype) for beta in (self.beta_1, self.beta_2))
-        alpha = rate * tf.sqrt(1 - tf.pow(beta_2, step)) / (1 - tf.pow(beta_1, step))
         momentum = momentum + (gradient - momentum) * (1 - self.beta_1)
         velocity = velocity + (tf.square(gradient) - velocity) * (1 - self.beta_2)
         largest = [tf.maximum(each, velocity) for each in largest]
         divisor = tf.sqrt((largest or [velocity])[0]) + self.epsilon
-        return [weights - momentum * alpha / divisor, momentum, velocity, *largest]
+        return [weights - momentum * rate / divisor, momentum, velocity, *largest]
 
 
 @_registered

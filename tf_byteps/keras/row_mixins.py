@@ -35,12 +35,19 @@ class UpdatesRows(ClipsRows):
         if not isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)  # pyright: ignore[reportAttributeAccessIssue]
             return
-        rate = tf.cast(learning_rate, variable.dtype)
+        rate = self._rate_of_step(tf.cast(learning_rate, variable.dtype))
         number = self._get_variable_index(variable)
         states = [states[number] for states in self._states()]
         row_updates.update_rows(
             lambda *rows: self._updated(rate, *rows), gradient, [variable, *states]
         )
+
+    def _rate_of_step(self, rate: tf.Tensor) -> tf.Tensor:
+        """The learning rate, with what else the optimizer multiplies all numbers of a step by.
+
+        Servers get it as the rate of a table that they update.
+        """
+        return rate
 
     def _states(self) -> Sequence[Any]:
         """Lists of the states of all weights, in the order of the arguments of `_updated`."""

@@ -142,7 +142,7 @@ class ServerLayout(Layout):
     Attributes:
         table: a `server_table.ServerTable`.
         dtype: of the rows.
-        slot: 0 for the rows, 1 for what the optimizer keeps for them.
+        slot: 0 for the rows, then one for each state that the optimizer keeps for them.
     """
 
     table: Any
@@ -154,9 +154,9 @@ class ServerLayout(Layout):
         """How many rows the variable has that stands for the table."""
         return 1
 
-    def of_states(self) -> ServerLayout:
-        """The layout of what the optimizer keeps for the rows."""
-        return dataclasses.replace(self, slot=1)
+    def of_state(self, slot: int) -> ServerLayout:
+        """The layout of a state that the optimizer keeps for the rows, which is in this slot."""
+        return dataclasses.replace(self, slot=slot)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_byteps.ops.library import token
 from tf_byteps.private.tensorflow import gen_resource_variable_ops
-from tf_byteps.tables import distributions, layout as layouts
+from tf_byteps.tables import distributions, layout as layouts, saving, server_rules
 from tf_byteps.tables.configs import TableConfig
 from tf_byteps.tables.layout import ServerLayout
 from tf_byteps.tables.server_requests import Rule
@@ -42,21 +42,28 @@ def make(table: TableConfig, dtype: str) -> ServerTable:
     distribution, numbers = distributions.of(
         table.name, table.initializer, table.embedding_dim, dtype, "servers"
     )
-    optimizer = table.optimizer
-    kinds = {"SGD": (0, 0), "LazySGD": (0, 0), "Adagrad": (1, table.embedding_dim)}
-    number, slot_width = kinds.get(type(optimizer).__name__, (2, 1))
     rule = Rule(
-        optimizer=number,
-        slot_width=slot_width,
-        accumulator=distributions.constant(
-            getattr(optimizer, "initial_accumulator_value", 0.0), dtype
-        ),
-        epsilon=float(getattr(optimizer, "epsilon", 0.0)),
+        update=server_rules.of(table.optimizer, table.embedding_dim, dtype),
         distribution=distribution,
         numbers=numbers,
         seed=distributions.seed_of(table.initializer),
     )
     return ServerTable(table.name, table.shape, dtype, rule)
+
+
+def note_states(optimizer: Any, layout: ServerLayout) -> None:
+    """Notes that the states of an optimizer are on the servers.
+
+    Args:
+        optimizer: a built `keras.optimizers.Optimizer` that updates the table's rows only.
+        layout: of the rows.
+    """
+    states = [
+        each for each in optimizer.variables if tuple(each.shape)[:1] == (layout.rows_of_worker,)
+    ]
+    assert len(states) == layout.table.states, [each.path for each in states]
+    for slot, state in enumerate(states, 1):
+        saving.note_rows(state, layout.of_state(slot))
 
 
 def rows_of(layout: ServerLayout, indices: tf.Tensor) -> tf.Tensor:
@@ -80,7 +87,7 @@ def rows_of(layout: ServerLayout, indices: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(found, [None, table.shape[1]])
 
 
-def _update(layout: ServerLayout, gradient: tf.IndexedSlices, rate: Any) -> None:
+def _update(layout: ServerLayout, gradient: tf.IndexedSlices, rate: tf.Tensor) -> tf.Tensor:
     table: ServerTable = layout.table
 
     def update(
@@ -93,10 +100,15 @@ def _update(layout: ServerLayout, gradient: tf.IndexedSlices, rate: Any) -> None
         table.update(rows, values, float(rate))
         return np.float32(0)  # pyright: ignore[reportReturnType]
 
-    rate = tf.cast(rate, tf.as_dtype(layout.dtype))
     values = tf.cast(gradient.values, rate.dtype)
     done = called(update, [gradient.indices, values, rate, _after_changes()], tf.float32)
     done = tf.ensure_shape(done, [])
+    _note_change(done)
+    return done
+
+
+def _note_change(done: tf.Tensor) -> None:
+    """Changes and lookups that follow in the program wait for this tensor."""
     gen_resource_variable_ops.assign_variable_op(token(_ORDER), done)
 
 
@@ -131,12 +143,23 @@ def optimizer_class(optimizer: Any) -> type[Any]:
         optimizer: a `keras.optimizers.Optimizer` that `optimizers.check_on_servers` allows.
     """
 
+    # Workers that go on after a step that has failed must agree on the number of steps. So it grows
+    # if and only if the rows have been updated, and before the next table's are.
     class OnServers(type(optimizer)):
+        def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+            """Updates the rows, and counts the step. Keras calls it."""
+            super().apply(grads, trainable_variables)
+            _note_change(tf.cast(self.iterations.value, tf.float32))
+
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
             """Updates the rows of a gradient. Keras calls it."""
             layout = layouts.of(variable)
             assert isinstance(layout, ServerLayout) and isinstance(gradient, tf.IndexedSlices)
-            _update(layout, gradient, learning_rate)
+            rate = tf.cast(learning_rate, tf.as_dtype(layout.dtype))
+            of_step = getattr(self, "_rate_of_step", None)  # Keras's own have none
+            done = _update(layout, gradient, rate if of_step is None else of_step(rate))
+            with tf.control_dependencies([done]):
+                self.iterations.value.assign_add(0)
 
     OnServers.__name__ = OnServers.__qualname__ = type(optimizer).__name__
     return OnServers

@@ -7,8 +7,15 @@ from typing import Any
 
 import keras
 
-# By name: that package imports this one.
-_OURS_ON_SERVERS = ("Adagrad", "LazySGD", "RowWiseAdagrad")
+_OURS = "tf_byteps.keras.optimizers"  # by name: that package imports this one
+# Of optimizers that Keras has: those that update only the rows of a step.
+_ROW_WISE = {
+    "Adadelta": "Adadelta",
+    "Adam": "LazyAdam",
+    "Ftrl": "Ftrl",
+    "RMSprop": "RMSprop",
+    "SGD": "LazySGD",
+}
 
 
 def checked(table: str, optimizer: Any) -> Any:
@@ -64,16 +71,24 @@ def check_on_servers(table: str, optimizer: Any) -> None:
         optimizer: what `checked` has returned.
     """
     kind = type(optimizer)
-    is_ours = kind.__module__ == "tf_byteps.keras.optimizers" and kind.__name__ in _OURS_ON_SERVERS
-    is_known = is_ours or kind in (keras.optimizers.SGD, keras.optimizers.Adagrad)
-    if not is_known or getattr(optimizer, "momentum", 0):
-        found = "None" if optimizer is None else type(optimizer).__name__
-        momentum = " with momentum" if is_known else ""
+    is_plain_sgd = kind is keras.optimizers.SGD and not optimizer.momentum
+    if not (kind.__module__ == _OURS or kind is keras.optimizers.Adagrad or is_plain_sgd):
+        found = "None" if optimizer is None else kind.__name__
+        momentum = " with momentum" if kind is keras.optimizers.SGD else ""
+        given = f"{_OURS}.{_ROW_WISE[found]}" if found in _ROW_WISE else "one of these"
         raise ValueError(
             f"the table {table!r} has placement='servers' and optimizer {found}{momentum}: servers "
-            "update rows by SGD without momentum, Adagrad or "
-            "tf_byteps.keras.optimizers.RowWiseAdagrad; give one of these to its TableConfig"
+            f"update rows by SGD without momentum, Adagrad, or an optimizer of {_OURS}; give "
+            f"{given} to its TableConfig"
         )
+    for setting in ("beta_1", "beta_2"):
+        value = getattr(optimizer, setting, 0)
+        if not 0 <= value < 1:
+            raise ValueError(
+                f"the table {table!r} has placement='servers', and its optimizer has "
+                f"{setting}={value!r}, which servers do not support: give a number from 0 to "
+                "below 1"
+            )
     for setting in ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"):
         value = getattr(optimizer, setting)
         if value:

@@ -79,7 +79,8 @@ def own_rows(rows: Any, layout: Layout) -> np.ndarray[Any, Any]:
         raise ValueError(
             f"the file has {rows.shape[0]} rows of the tables "
             f"{[name for name, _ in layout.tables]}, which have {layout.rows}: load it with the "
-            "vocabulary sizes that it was saved with"
+            "vocabulary sizes that it was saved with, and with the same placement if tables of one "
+            "width have equal optimizers"
         )
     if isinstance(layout, ServerLayout):
         layout.table.write(np.asarray(rows), layout.slot)
@@ -129,8 +130,8 @@ def note_state(state: Any, variable: Any) -> Any:
         The state.
     """
     layout = layouts.of(variable)
-    if isinstance(layout, ServerLayout):
-        layout = layout.of_states()
+    if isinstance(layout, ServerLayout):  # `on_servers.note_states` does so
+        return state
     if layout is not None and tuple(state.shape)[:1] == (layout.rows_of_worker,):
         note_rows(state, layout)
     return state

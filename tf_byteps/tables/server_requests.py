@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from tf_byteps import _engine
+from tf_byteps.tables.server_rules import RowRule
 
 MAKE, READ, UPDATE, WRITE, STATE, COPY, REFILL, FILL = range(8)
+_MOST_NUMBERS = 5  # that a rule has
 FOREVER = 1e8  # an exchange ends by a result or an error of the engine, which has the timeouts
 
 
@@ -19,20 +21,14 @@ class Rule:
     """How a server makes and updates the rows of a table.
 
     Attributes:
-        optimizer: 0 for SGD, 1 for Adagrad, 2 for RowWiseAdagrad.
-        slot_width: how many numbers the optimizer keeps for a row.
-        accumulator: what they begin with.
-        epsilon: the optimizer's.
+        update: how rows are updated.
         distribution: of initial rows: 0 for a constant, 1 for a uniform distribution, 2 for a
             normal one, 3 for a normal one within two standard deviations.
         numbers: of the distribution: the value and 0, the limits, or mean and standard deviation.
         seed: of the initial rows. Worker 0's counts.
     """
 
-    optimizer: int
-    slot_width: int
-    accumulator: float
-    epsilon: float
+    update: RowRule
     distribution: int
     numbers: tuple[float, float]
     seed: int
@@ -54,16 +50,17 @@ def spec(
         block: which one, and of how many.
         rule: how rows are made and updated.
     """
+    update = rule.update
     numbers = struct.pack(
-        "<4I5Q4d",
+        "<4I5Q8d",
         int(dtype.itemsize == 8),
-        rule.optimizer,
+        update.kind,
         rule.distribution,
-        0,
+        update.states,
         *(*shape, *block, rule.seed % (1 << 64)),
         *rule.numbers,
-        rule.accumulator,
-        rule.epsilon,
+        update.first_state,
+        *(*update.numbers, *[0.0] * (_MOST_NUMBERS - len(update.numbers))),
     )
     return numbers + name.encode()
 

@@ -58,7 +58,7 @@ class ServerTable:
             self.name = f"{name}#{used[name]}" if used[name] > 1 else name
         self.shape = shape
         self._dtype = np.dtype(dtype)
-        self._widths = (shape[1], rule.slot_width)
+        self._widths = (shape[1], *[rule.update.state_width] * rule.update.states)  # by slot
         self._copies = min(_COPIES, session.num_servers)
         self.blocks = min(session.num_servers, MOST_BLOCKS, shape[0])
         self._made = [0] * self.blocks  # changes of each block
@@ -78,12 +78,17 @@ class ServerTable:
         with self._mutex:
             self._change(request, needs_all=True)
 
+    @property
+    def states(self) -> int:
+        """How many the optimizer keeps for each row."""
+        return len(self._widths) - 1
+
     def read(self, rows: np.ndarray[Any, Any], slot: int = 0) -> np.ndarray[Any, Any]:
         """Some rows, with all changes that this worker has made.
 
         Args:
             rows: their numbers, an int64 vector in any order.
-            slot: 0 for the rows, 1 for what the optimizer keeps for them.
+            slot: 0 for the rows, then one for each state that the optimizer keeps for them.
 
         Returns:
             An array of shape `[len(rows), width]`.

@@ -1,10 +1,11 @@
 // TableProgram: what workers do with a table on the servers (ExchangeKind::kTable) in a
 // SimulatedJob, as tf_byteps/tables/server_table.py does it.
 //
-// Rows begin as 0, and each change adds to some of them numbers that follow from the worker, the
-// change and the row. Checked of each lookup: rows have exactly the changes that this worker has
-// made. A server is killed whenever each block has all rows on another one: so no change and no
-// lookup may fail.
+// Rows begin as 0, and each change has gradients of some of them that follow from the worker, the
+// change and the row. They are updated by SGD, or by Adam, which keeps two states for each row and
+// whose rate depends on the step. Checked of each lookup: rows have exactly the changes that this
+// worker has made. A server is killed whenever each block has all rows on another one: so no change
+// and no lookup may fail.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_
 
@@ -14,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/row_rule.h"
 #include "cc/base/thread.h"
+#include "cc/server/state/row_updates.h"
 #include "cc/simulation/testing/event_schedule.h"
 #include "cc/simulation/testing/job_program.h"
 #include "cc/simulation/testing/program_exchange.h"
@@ -39,6 +42,10 @@ class TableProgram final : public JobProgram {
     changes_ = 4 + static_cast<int>(schedule_.Draw(40));
     pause_ns_ = static_cast<int64_t>(schedule_.Draw(60000)) * 1000;
     width_ = 1 + schedule_.Draw(3);
+    if (rows_ % 2 == 0) {
+      rule_.kind = RowRule::Kind::kAdam;
+      rule_.numbers = {0.5, 0.75, 0.125};
+    }
   }
 
   bool MayLose(int32_t server) const override { return copies_.MayLose(server); }
@@ -80,11 +87,12 @@ class TableProgram final : public JobProgram {
     spec.width = width_;
     spec.block = block;
     spec.num_blocks = blocks();
+    spec.rule = rule_;
     spec.name = "table";
     return TableRequestBytes(TableRequest::Kind::kMake, 0, {}, EncodeTableSpec(spec));
   }
 
-  // What a worker's change takes away from the numbers of a row; 0: it has not this row.
+  // A worker's gradient of the numbers of a row in a change; 0: it has not this row.
   static float Given(int32_t rank, int block, uint64_t change, int64_t row) {
     if ((static_cast<uint64_t>(row) + change + rank) % 3 == 0) return 0;
     return static_cast<float>(1 + (rank * 7 + block * 5 + change * 3 + row) % 11);
@@ -99,15 +107,25 @@ class TableProgram final : public JobProgram {
       indices.push_back(row);
       for (uint64_t i = 0; i < width_; ++i) AppendNumber(value, &values);
     }
-    return TableRequestBytes(TableRequest::Kind::kUpdate, change, indices, values, 1);
+    return TableRequestBytes(TableRequest::Kind::kUpdate, change, indices, values, Rate(change));
   }
 
+  double Rate(uint64_t change) const {
+    return rule_.kind == RowRule::Kind::kSgd ? 1 : 1 + 1.0 / static_cast<double>(change);
+  }
+
+  // The first number of a row: all are equal.
   float Expected(int block, int64_t row, uint64_t changes) const {
-    float value = 0;
+    std::vector<float> number(1 + rule_.NumStates(), 0);
     for (uint64_t change = 1; change < changes; ++change) {
-      for (int32_t rank = 0; rank < num_workers_; ++rank) value -= Given(rank, block, change, row);
+      float gradient = 0;
+      for (int32_t rank = 0; rank < num_workers_; ++rank)
+        gradient += Given(rank, block, change, row);
+      if (gradient == 0) continue;  // nobody has the row
+      RowUpdateOf<float>(rule_.kind)(rule_, static_cast<float>(Rate(change)), &gradient, 1,
+                                     number.data());
     }
-    return value;
+    return number[0];
   }
 
   // ---- what a worker does
@@ -201,6 +219,7 @@ class TableProgram final : public JobProgram {
   SimulationOutcome& outcome_;
   int64_t rows_ = 0;  // of a block
   uint64_t width_ = 1;
+  RowRule rule_;
   int changes_ = 0;
   int64_t pause_ns_ = 0;
   ProgramBarrier barrier_;
