@@ -7,6 +7,7 @@ import tensorflow as tf
 import tf_byteps
 from tests.tables import tables_programs as base
 from tf_byteps.keras import layers, optimizers
+from tf_byteps.tables import layout as layouts, saving
 
 ROWS, WORDS, USERS, WIDTH, BATCH = 43, 50, 7, 4, 10  # the last batch has 3 rows
 TABLES = {"words": (WORDS, WIDTH), "users": (USERS, WIDTH)}
@@ -74,6 +75,10 @@ def on_servers(optimizer, placement="servers"):
     inputs = _inputs()
     found = layers.DistributedEmbedding(features, name="tables")(inputs)
     return _head(inputs, [found[name] for name in TABLES])
+
+
+def _on_workers(optimizer):
+    return on_servers(optimizer, "auto")
 
 
 def _plain(optimizer):
@@ -210,6 +215,51 @@ def loads(folder, path):
             before = layer.get_embedding_tables()
             fit(model)
             found.append((before, layer.get_embedding_tables()))
+    return found
+
+
+def _kept(model):
+    """The variables with rows and states of tables, by name, and the optimizers' steps."""
+    layer = model.get_layer("tables")
+    found = {f"rows {number}": each for number, each in enumerate(layer.trainable_variables)}
+    for name, own in layer.table_optimizers.items():
+        states = [each for each in own.variables if layouts.of(each) is not None]
+        found |= {f"{name}, state {number}": each for number, each in enumerate(states)}
+    return found, {name: own.iterations for name, own in layer.table_optimizers.items()}
+
+
+def _read(model):
+    rows, steps = _kept(model)
+    whole = {name: saving.whole(each) for name, each in rows.items()}
+    return whole, {name: int(each) for name, each in steps.items()}
+
+
+def crosses(folder):
+    """What files of each placement have, and what either placement has loaded from them."""
+    makes = {"servers": on_servers, "workers": _on_workers}
+    paths, found = {}, {}
+    random = np.random.default_rng(7)
+    with tf_byteps.BytePSStrategy().scope():
+        for name, make in makes.items():
+            model = made(make, "two")
+            rows, steps = _kept(model)
+            for variable in rows.values():
+                layout = layouts.of(variable)
+                values = random.uniform(size=(layout.rows, *variable.shape[1:]))
+                variable.assign(saving.own_rows(values, layout))
+            for number, each in enumerate(steps.values()):
+                each.assign(3 + number)
+            model.save_weights(f"{folder}/{name}.weights.h5")
+            paths[name] = tf.train.Checkpoint(model=model).save(f"{folder}/{name}")
+            found[name] = {"saved": _read(model)}
+        for name, make in makes.items():
+            for other, path in paths.items():
+                model = made(make, "two")
+                model.load_weights(f"{folder}/{other}.weights.h5")
+                found[other][f"{name}, weights"] = _read(model)
+                model = made(make, "two")
+                tf.train.Checkpoint(model=model).restore(path)
+                found[other][f"{name}, checkpoint"] = _read(model)
     return found
 
 

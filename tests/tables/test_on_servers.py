@@ -26,6 +26,7 @@ def two(folder):
         "bad_tables",
         "same_names",
         _scenario("saves", folder=folder),
+        _scenario("crosses", folder=folder),
     ]
     return workers.run(PROGRAM, [*cases, *others], 2)
 
@@ -84,6 +85,20 @@ def test_files_have_whole_tables_and_states_for_any_number_of_workers(
                 for name, table in before.items():
                     np.testing.assert_array_equal(its_before[name], table)
                     np.testing.assert_allclose(its_after[name], after[name], rtol=1e-9, atol=1e-12)
+
+
+def test_files_have_rows_and_states_for_either_placement(two, folder):
+    for results in two[_scenario("crosses", folder=folder)]:
+        assert sorted(results) == ["servers", "workers"]
+        for found in results.values():
+            rows, steps = found.pop("saved")
+            assert len(rows) == 2 + 2 + 1  # LazyAdam has two states, Adagrad one
+            assert len(found) == 4
+            for how, (its_rows, its_steps) in found.items():
+                assert its_steps == steps == {"users": 3, "words": 4}, how
+                assert sorted(its_rows) == sorted(rows), how
+                for name, values in rows.items():
+                    np.testing.assert_array_equal(its_rows[name], values, err_msg=how)
 
 
 def test_servers_make_the_initial_rows_whatever_their_number(two, three):

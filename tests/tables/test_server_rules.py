@@ -1,11 +1,33 @@
 """Rules by which servers update rows are those of the optimizers."""
 
+import json
+import os
+
 import keras
+import numpy as np
 import pytest
 
+from tests import workers
 from tf_byteps.keras import optimizers
 from tf_byteps.tables import server_rules
 
+PROGRAM = os.path.join(os.path.dirname(__file__), "server_rules_programs.py")
+#: Of on_servers_programs.py.
+OPTIMIZERS = (
+    "SGD",
+    "LazySGD",
+    "nesterov",
+    "Adagrad",
+    "RowWiseAdagrad",
+    "LazyAdam",
+    "amsgrad",
+    "Ftrl",
+    "RMSprop",
+    "momentum",
+    "centered",
+    "both",
+    "Adadelta",
+)
 WIDTH = 4
 CASES = {
     "SGD": (keras.optimizers.SGD(), ()),
@@ -59,3 +81,15 @@ def test_a_rule_has_what_the_optimizer_has(case):
 def test_each_kind_is_some_optimizers():
     kinds = {server_rules.of(optimizer, WIDTH, "float32").kind for optimizer, _ in CASES.values()}
     assert kinds == set(range(13))  # RowRule::kNumKinds
+
+
+@pytest.mark.time_limit(420)
+def test_servers_update_rows_and_states_as_one_process():
+    scenario = f"updated={json.dumps({'names': OPTIMIZERS})}"
+    for results in workers.run(PROGRAM, [scenario], 2)[scenario]:
+        assert sorted(results) == sorted(OPTIMIZERS)
+        for name, (found, expected) in results.items():
+            assert len(found) == len(expected)
+            for its, values in zip(found, expected, strict=True):
+                np.testing.assert_allclose(its, values, rtol=1e-12, atol=1e-14, err_msg=name)
+            assert (expected[0] != 1).any()
