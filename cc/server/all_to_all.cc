@@ -1,7 +1,7 @@
 // Each worker's rows, split among the workers: a contribution is num_workers int64, how many of its
 // rows go to each that takes part, then the rows in the order of those ranks. Each worker gets what
 // all have for it (server/rows_result.h). Each row goes up once and down once, whatever the number
-// of workers.
+// of workers. A worker's rows for itself are 0: it keeps them (worker/exchange_output.h).
 //
 // A round of n workers costs the last contribution n * n steps and as many counts in the replies:
 // that is how many splits there are.

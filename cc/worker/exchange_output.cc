@@ -1,6 +1,7 @@
 #include "cc/worker/exchange_output.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -25,18 +26,25 @@ std::shared_ptr<const uint8_t[]> EncodeAlone(const BlockCodec& codec, const floa
   return encoded;
 }
 
-// The rows are sent from where they are.
+// The rows are sent from where they are, but for those that stay here.
 void PutSplitsInFront(const Exchange& exchange, OutgoingFrame* frame) {
-  const std::vector<int64_t>& splits = exchange.request.splits;
-  const uint64_t split_bytes = splits.size() * sizeof(int64_t);
-  const uint64_t offset = frame->header.payload_offset;
-  const uint64_t skipped = std::min(offset, split_bytes);
+  const ExchangeTerms& request = exchange.request;
+  const Exchange::OwnRows& own = exchange.own_rows;
+  const auto* const rows = static_cast<const uint8_t*>(frame->payload);
+  const uint64_t rows_bytes = request.gather_rows * request.tensor.ByteCount();
+  const ScatteredPayload::Piece pieces[] = {
+      {reinterpret_cast<const uint8_t*>(request.splits.data()),
+       request.splits.size() * sizeof(int64_t)},
+      {rows, own.begin},
+      {rows + own.begin + own.bytes, rows_bytes - own.begin},
+  };
   const auto payload = std::make_shared<ScatteredPayload>();
-  payload->Add(reinterpret_cast<const uint8_t*>(splits.data()) + skipped, split_bytes - skipped,
-               frame->keep_alive);
-  const uint64_t skipped_rows = offset - skipped;
-  payload->Add(static_cast<const uint8_t*>(frame->payload) + skipped_rows,
-               frame->header.payload_bytes - (split_bytes - skipped), frame->keep_alive);
+  uint64_t skipped = frame->header.payload_offset;
+  for (const ScatteredPayload::Piece& piece : pieces) {
+    const uint64_t here = std::min(skipped, piece.bytes);
+    payload->Add(piece.data + here, piece.bytes - here, frame->keep_alive);
+    skipped -= here;
+  }
   frame->payload = nullptr;
   frame->scattered = payload.get();
   frame->keep_alive = payload;
@@ -84,13 +92,28 @@ OutgoingFrame ExchangeWithOutput::ResultFrame(const std::shared_ptr<Exchange>& s
   return frame;
 }
 
-Status ExchangeWithOutput::AllocateOutput(const std::vector<int64_t>& rows, uint8_t** output) {
+void ExchangeWithOutput::KeepOwnRows(size_t place) {
+  const uint64_t row_bytes = request.tensor.ByteCount();
+  const auto own = request.splits.begin() + static_cast<int64_t>(place);
+  const int64_t rows_before = std::accumulate(request.splits.begin(), own, int64_t{0});
+  own_rows = {place, *own, rows_before * row_bytes, *own * row_bytes};
+  request.gather_rows -= *own;
+  *own = 0;
+}
+
+Status ExchangeWithOutput::AllocateOutput(const std::vector<int64_t>& rows, uint8_t** output,
+                                          uint64_t own_begin) {
   *output = nullptr;
   std::lock_guard<std::shared_mutex> lock(output_mutex_);
   if (output_closed_) return OkStatus();
   if (allocated_ == nullptr) {
     allocated_ = memory.allocate_output(rows);
     rows_ = rows;
+    // The input is the caller's until `done`, which is called after CloseOutput.
+    if (allocated_ != nullptr && own_rows.bytes > 0) {
+      std::memcpy(static_cast<uint8_t*>(allocated_) + own_begin,
+                  static_cast<const uint8_t*>(memory.input) + own_rows.begin, own_rows.bytes);
+    }
   }
   if (allocated_ == nullptr) return ResourceExhausted(Name() + ": no memory for its result");
   if (rows != rows_)
@@ -210,8 +233,13 @@ PayloadSink::Span RowsSink::Prepare(uint64_t remaining) {
     return {reinterpret_cast<uint8_t*>(rows_.data()) + received_,
             static_cast<size_t>(std::min(remaining, head_bytes - received_))};
   }
-  if (output_ != nullptr)
-    return {output_ + (received_ - head_bytes), static_cast<size_t>(remaining)};
+  if (output_ != nullptr) {
+    const uint64_t place = received_ - head_bytes;
+    const uint64_t own_bytes = exchange_->own_rows.bytes;
+    if (own_bytes > 0 && place < own_begin_)
+      return {output_ + place, static_cast<size_t>(std::min(remaining, own_begin_ - place))};
+    return {output_ + place + own_bytes, static_cast<size_t>(remaining)};
+  }
   discard_.resize(std::min<uint64_t>(remaining, kDiscardedAtOnce));
   return {discard_.data(), discard_.size()};
 }
@@ -241,7 +269,22 @@ void RowsSink::Allocate() {
                        " bytes for " + std::to_string(total_rows) + " rows");
     return;
   }
-  status_ = exchange_->AllocateOutput(rows_, &output_);
+  status_ = AddOwnRows();
+  if (status_.ok()) status_ = exchange_->AllocateOutput(rows_, &output_, own_begin_);
+}
+
+Status RowsSink::AddOwnRows() {
+  if (exchange_->request.tensor.kind != ExchangeKind::kAllToAll) return OkStatus();
+  const Exchange::OwnRows& own = exchange_->own_rows;
+  const auto count = rows_.begin() + static_cast<int64_t>(own.place);
+  if (*count != 0) {
+    return Internal(exchange_->Name() + ": the server sent " + std::to_string(*count) +
+                    " rows of this worker's own, which have not been sent to it");
+  }
+  *count = own.rows;
+  own_begin_ =
+      std::accumulate(rows_.begin(), count, int64_t{0}) * exchange_->request.tensor.ByteCount();
+  return OkStatus();
 }
 
 }  // namespace byteps

@@ -20,10 +20,15 @@ namespace byteps {
 struct ExchangeWithOutput final : Exchange {
   using Exchange::Exchange;
 
+  // Of an alltoall, before it begins: the rows of the worker at this place among those that take
+  // part, which is the one here, are not sent.
+  void KeepOwnRows(size_t place);
+
   // Calls memory.allocate_output, unless CloseOutput has been called: then `done` may have been
   // called too, the caller's function must not be, and `output` is null. A reply that comes again
-  // goes where it went before; INTERNAL if that is memory for other rows.
-  Status AllocateOutput(const std::vector<int64_t>& rows, uint8_t** output);
+  // goes where it went before; INTERNAL if that is memory for other rows. `own_begin`: where in the
+  // output the rows are put that have been kept here, in bytes.
+  Status AllocateOutput(const std::vector<int64_t>& rows, uint8_t** output, uint64_t own_begin = 0);
   void CloseOutput() override;
   // Holds CloseOutput up for as long as it lives, which is while bytes are written to the output;
   // without its mutex if the output is closed.
@@ -89,6 +94,7 @@ class DecodingSink : public ResultSink {
 };
 
 // Receives a result of rows (TensorDescription::HasOwnRows): a row count per worker, then the rows.
+// Those that an alltoall keeps here come between those of the workers before and after this one.
 class RowsSink : public ResultSink {
  public:
   RowsSink(std::shared_ptr<ExchangeWithOutput> exchange, int32_t num_workers,
@@ -100,12 +106,15 @@ class RowsSink : public ResultSink {
 
  private:
   void Allocate();
+  // Counts the rows that are kept here, too.
+  Status AddOwnRows();
 
   const std::shared_ptr<ExchangeWithOutput> exchange_;
   const uint64_t payload_bytes_;
   std::vector<int64_t> rows_;
   uint64_t received_ = 0;
   uint8_t* output_ = nullptr;
+  uint64_t own_begin_ = 0;  // of what is kept here, in the output
   std::vector<uint8_t> discard_;
   Status status_;
 };

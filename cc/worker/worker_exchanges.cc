@@ -55,6 +55,9 @@ void Worker::Enqueue(ExchangeRequest request) {
       form_.NarrowFormOf(request.tensor, request.input, request.tensor.ElementCount());
   const auto exchange = std::make_shared<ExchangeWithOutput>(std::move(request));
   exchange->narrow = narrow;
+  const TensorDescription& tensor = exchange->request.tensor;
+  if (tensor.kind == ExchangeKind::kAllToAll)
+    exchange->KeepOwnRows(Members::Of(tensor.name).PlaceOf(rank_));
   Begin(exchange, start_step);
 }
 

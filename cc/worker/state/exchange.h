@@ -152,6 +152,15 @@ struct Exchange {
   const PartForms* forms = nullptr;  // the entry's
   // What the whole input fits in, or null (codec/narrow.h).
   const BlockCodec* narrow = nullptr;
+  // Of an alltoall: the rows that this worker has for itself, which stay here. The request's splits
+  // and `gather_rows` are without them.
+  struct OwnRows {
+    size_t place = 0;    // this worker's among those that take part
+    int64_t rows = 0;    // their number
+    uint64_t begin = 0;  // in the input, in bytes
+    uint64_t bytes = 0;
+  };
+  OwnRows own_rows;                          // set before it begins
   std::vector<uint64_t> offsets;             // of the parts, in bytes
   std::shared_ptr<TensorFeedback> feedback;  // set where it is placed; null: the codec wants none
 
