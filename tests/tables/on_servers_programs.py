@@ -7,7 +7,7 @@ import tensorflow as tf
 import tf_byteps
 from tests.tables import tables_programs as base
 from tf_byteps.keras import layers, optimizers
-from tf_byteps.tables import layout as layouts, saving
+from tf_byteps.tables import layout as layouts, saving, server_tables
 
 ROWS, WORDS, USERS, WIDTH, BATCH = 43, 50, 7, 4, 10  # the last batch has 3 rows
 TABLES = {"words": (WORDS, WIDTH), "users": (USERS, WIDTH)}
@@ -138,6 +138,30 @@ def trained(optimizer):
         layer = model.get_layer("tables")
         shapes = [tuple(each.shape) for each in layer.trainable_variables]
         return layer.get_embedding_tables(), numbers, shapes
+
+
+def requests():
+    """How many tables are asked for rows, and updated, at once."""
+    asked = {"read": [], "update": []}
+    originals = {name: getattr(server_tables, name) for name in asked}
+
+    def counting(name):
+        def function(tables, *given):
+            asked[name].append(len(tables))
+            return originals[name](tables, *given)
+
+        return function
+
+    with tf_byteps.BytePSStrategy().scope():
+        model = made(on_servers, "SGD")
+        for name in asked:
+            setattr(server_tables, name, counting(name))
+        try:
+            fit(model, 1)
+        finally:
+            for name, original in originals.items():
+                setattr(server_tables, name, original)
+    return asked
 
 
 def one_worker_predicts():

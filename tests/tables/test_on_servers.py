@@ -21,6 +21,7 @@ def two(folder):
     cases = [_scenario("trained", optimizer=each) for each in OPTIMIZERS]
     others = [
         "one_worker_predicts",
+        "requests",
         _scenario("loop", is_plain=False),
         "initial_rows",
         "bad_tables",
@@ -65,6 +66,11 @@ def test_a_loop_of_the_programs_own_trains_as_with_plain_embeddings(two, alone):
     for its_losses, its_tables in two[_scenario("loop", is_plain=False)]:
         np.testing.assert_allclose(its_losses, losses, rtol=1e-9)
         np.testing.assert_allclose(its_tables["words"], tables["words"], rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_asks_for_rows_of_all_tables_at_once_and_updates_them_so(two):
+    for asked in two["requests"]:
+        assert asked == {"read": [2] * 5, "update": [2] * 5}
 
 
 def test_a_worker_may_look_rows_up_alone(two, alone):

@@ -18,6 +18,7 @@ import keras
 
 from tf_byteps.gradients import updates
 from tf_byteps.private.keras import BaseOptimizer
+from tf_byteps.tables import on_servers
 from tf_byteps.types import Gradient, Optimizer, Variable
 from tf_byteps.wrapping import wrap_all
 
@@ -97,7 +98,7 @@ def _hand_over(
             gradient = keras.ops.divide(gradient, self.loss_scale_factor)
         optimizer = getattr(variable, _ATTRIBUTE)
         of_optimizer.setdefault(id(optimizer), (optimizer, []))[1].append((gradient, variable))
-    with updates.updating(self, list(vars)):
+    with updates.updating(self, list(vars)), on_servers.updating_together():
         for optimizer, pairs in of_optimizer.values():
             optimizer.apply([each for each, _ in pairs], [variable for _, variable in pairs])
     return original(self, [each for each, _ in others], [variable for _, variable in others])

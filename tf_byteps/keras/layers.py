@@ -16,12 +16,19 @@ from tf_byteps import runtime
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients import table_optimizers
 from tf_byteps.strategy.step import local_batch
-from tf_byteps.tables import combining, keyed, keyed_files, layout as layouts, on_servers, saving
+from tf_byteps.tables import (
+    combining,
+    features,
+    keyed,
+    keyed_files,
+    layout as layouts,
+    on_servers,
+    saving,
+)
 from tf_byteps.tables.configs import FeatureConfig, TableConfig
 from tf_byteps.tables.initial_rows import InitialRows
 from tf_byteps.tables.keyed_files import KeyedRows
 from tf_byteps.tables.layout import Layout, ServerLayout, Stack
-from tf_byteps.tables.lookup import look_up
 from tf_byteps.tables.plan import Plan, features_from
 from tf_byteps.tables.vocabularies import DynamicVocabulary
 
@@ -190,11 +197,15 @@ class DistributedEmbedding(keras.layers.Layer):
             combining.of_feature(*each)
             for each in zip(plan.features, *plan.given(inputs, weights), strict=True)
         ]
+        of_stacks = [
+            [each for each in lookups if stack.layout.has(each.feature.table.name)]
+            for stack in self._stacks
+        ]
+        found = features.look_up(self._stacks, of_stacks, _counts, bool(training))
         outputs: dict[int, tf.Tensor] = {}
-        for stack in self._stacks:
-            of_stack = [each for each in lookups if stack.layout.has(each.feature.table.name)]
-            rows = self._look_up(stack, of_stack, bool(training))
+        for of_stack, rows in zip(of_stacks, found, strict=True):
             for each, its_rows in zip(of_stack, rows, strict=True):
+                its_rows = tf.cast(its_rows, self.compute_dtype)
                 outputs[id(each)] = combining.combined(each, its_rows)
         return plan.packed([outputs[id(each)] for each in lookups])
 
@@ -214,19 +225,6 @@ class DistributedEmbedding(keras.layers.Layer):
         """
         del training
         return self._plan.preprocessed(inputs, weights)
-
-    def _look_up(self, stack: Stack, lookups: list[combining.Lookups], training: bool) -> list[Any]:
-        """The rows of several features in one exchange."""
-        layout, variable = stack.layout, stack.variable
-        if stack.keyed is not None:
-            tables = [each.feature.table.name for each in lookups]
-            keys, counts = [each.indices for each in lookups], [_counts(each) for each in lookups]
-            found = keyed.look_up(stack, tables, keys, counts, training, variable.path)
-            return [tf.cast(rows, self.compute_dtype) for rows in found]
-        indices = [each.indices + layout.begin_of(each.feature.table.name) for each in lookups]
-        rows = look_up(variable.value, layout, tf.concat(indices, 0), variable.path)
-        rows = tf.cast(rows, self.compute_dtype)
-        return tf.split(rows, [tf.size(each) for each in indices], num=len(indices))
 
     def get_embedding_tables(self) -> dict[str, Any]:
         """All tables, whole. With several workers a collective, and memory for all of them.

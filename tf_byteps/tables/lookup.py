@@ -2,11 +2,12 @@
 
 Each index is asked for once, however often a batch has it. With u different indices, rows of R
 bytes and n workers, a worker sends and receives about `u * 8` bytes of indices and `u * R` of rows,
-whatever n is, in two exchanges for all tables of one width.
+in two exchanges for all tables of one width. Of both 1 / n is its own and stays with it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import tensorflow as tf
@@ -14,42 +15,63 @@ import tensorflow as tf
 from tf_byteps.ops import names
 from tf_byteps.ops.scattering import alltoall
 from tf_byteps.tables import on_servers
-from tf_byteps.tables.layout import Layout, ServerLayout
+from tf_byteps.tables.layout import Layout, ServerLayout, Stack
 
 _HIGHEST_PRIORITY = 2**31 - 1
 
 
-def look_up(variable: tf.Variable, layout: Layout, indices: tf.Tensor, name: str) -> tf.Tensor:
+def look_up_all(stacks: Sequence[Stack], indices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Rows of tables. With several workers it is a collective: all must call it alike.
 
     Args:
-        variable: this worker's rows, of shape `[layout.rows_of_worker, width]`.
-        layout: which rows those are.
-        indices: among the rows of all tables, an int64 vector of any length, which may differ
-            between the workers.
-        name: of the exchanges, the same on all workers.
+        stacks: of the tables, each once.
+        indices: of each stack, among the rows of its tables: an int64 vector of any length, which
+            may differ between the workers.
 
     Returns:
-        A tensor of shape `[len(indices), width]`. The gradient that the variable gets from it is
-        a `tf.IndexedSlices` of the rows of all tables, which `gradients.reduce` takes to the
-        workers that have them.
+        For each stack a tensor of shape `[len(indices), width]`. The gradient that its variable
+        gets from that is a `tf.IndexedSlices` of the rows of its tables, which `gradients.reduce`
+        takes to whoever has them.
     """
+    at_servers = [at for at, stack in enumerate(stacks) if isinstance(stack.layout, ServerLayout)]
+    found = {}
+    if at_servers:
+        of_servers = [stacks[at] for at in at_servers], [indices[at] for at in at_servers]
+        found = dict(zip(at_servers, _look_up_on_servers(*of_servers), strict=True))
+    return [
+        found[at] if at in found else _look_up(stack, its_indices)
+        for at, (stack, its_indices) in enumerate(zip(stacks, indices, strict=True))
+    ]
+
+
+def _look_up(stack: Stack, indices: tf.Tensor) -> tf.Tensor:
+    """What `look_up_all` does, of tables on the workers."""
+    variable, layout = stack.variable.value, stack.layout
     if layout.workers == 1:
         return tf.gather(variable, indices)
     different, position = tf.unique(indices)
-    if isinstance(layout, ServerLayout):
-        tf.convert_to_tensor(variable)  # a tape watches what is read
-        rows = on_servers.rows_of(layout, different)
-        rows = _of_variable(variable, layout, different, tf.stop_gradient(rows))
-        return tf.gather(rows, position)
     asked, splits, order = by_owner(layout, different)
-    name = names.numbered(name)
+    name = names.numbered(stack.variable.path)
     wanted, counts = alltoall(asked, splits, name=f"{name}/indices", priority=_HIGHEST_PRIORITY)
     own = tf.gather(variable, layout.places(wanted))
     rows, _ = alltoall(own, counts, name=f"{name}/rows", priority=_HIGHEST_PRIORITY)
     rows = tf.ensure_shape(rows, [None, *variable.shape[1:]])
     rows = _of_variable(variable, layout, asked, tf.stop_gradient(rows))
     return tf.gather(rows, tf.gather(tf.math.invert_permutation(order), position))
+
+
+def _look_up_on_servers(stacks: Sequence[Stack], indices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """What `look_up_all` does, of tables on the servers. No collective."""
+    layouts = [cast("ServerLayout", stack.layout) for stack in stacks]
+    variables = [stack.variable.value for stack in stacks]
+    different = [tf.unique(each) for each in indices]
+    for variable in variables:
+        tf.convert_to_tensor(variable)  # a tape watches what is read
+    found = on_servers.rows_of(layouts, [each.y for each in different])
+    return [
+        tf.gather(_of_variable(variable, layout, each.y, tf.stop_gradient(rows)), each.idx)
+        for variable, layout, each, rows in zip(variables, layouts, different, found, strict=True)
+    ]
 
 
 def by_owner(layout: Layout, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -1,13 +1,17 @@
 """Tables on the servers, in TensorFlow's programs: looking up, and updating by an optimizer.
 
 Requests are made in Python (`server_table`), from functions that TensorFlow calls: outside of what
-XLA compiles. All of a process come one after the other, in the program's order. So each worker
-makes the changes of several tables in the same order, and no two wait for each other's.
+XLA compiles. TensorFlow calls them one after the other, in the program's order. So each worker
+makes the changes of several tables in the same order, and no two wait for each other's. A call asks
+for rows of all tables of a layer, or updates all tables of a step, as each waits for the servers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +19,14 @@ import tensorflow as tf
 
 from tf_byteps.ops.library import token
 from tf_byteps.private.tensorflow import gen_resource_variable_ops
-from tf_byteps.tables import distributions, layout as layouts, saving, server_rules
+from tf_byteps.tables import distributions, layout as layouts, saving, server_rules, server_tables
 from tf_byteps.tables.configs import TableConfig
 from tf_byteps.tables.layout import ServerLayout
 from tf_byteps.tables.server_requests import Rule
 from tf_byteps.tables.server_table import ServerTable
 
 _ORDER = "tables on servers"
+_local = threading.local()
 
 
 def make(table: TableConfig, dtype: str) -> ServerTable:
@@ -66,42 +71,75 @@ def note_states(optimizer: Any, layout: ServerLayout) -> None:
         saving.note_rows(state, layout.of_state(slot))
 
 
-def rows_of(layout: ServerLayout, indices: tf.Tensor) -> tf.Tensor:
-    """Rows of a table, each index once.
+def rows_of(stacks: Sequence[ServerLayout], indices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Rows of tables, which are asked for all at once.
 
     Args:
-        layout: of the table.
-        indices: an int64 vector.
+        stacks: the layouts of the tables, each once.
+        indices: of each table, an int64 vector with each index once.
 
     Returns:
-        A tensor of shape `[len(indices), width]`.
+        For each table a tensor of shape `[len(indices), width]`.
     """
-    table: ServerTable = layout.table
+    tables: list[ServerTable] = [layout.table for layout in stacks]
 
-    def read(rows: np.ndarray[Any, Any], order: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        del order
-        return table.read(rows)
+    def read(*given: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        *rows, _ = given
+        return server_tables.read(tables, rows)
 
-    dtype = tf.as_dtype(layout.dtype)
-    found = called(read, [indices, _after_changes()], dtype)
-    return tf.ensure_shape(found, [None, table.shape[1]])
+    dtypes = [tf.as_dtype(layout.dtype) for layout in stacks]
+    found = called(read, [*indices, _after_changes()], dtypes)
+    return [
+        tf.ensure_shape(rows, [None, table.shape[1]])
+        for rows, table in zip(found, tables, strict=True)
+    ]
 
 
-def _update(layout: ServerLayout, gradient: tf.IndexedSlices, rate: tf.Tensor) -> tf.Tensor:
-    table: ServerTable = layout.table
+@dataclasses.dataclass
+class _Step:
+    """Updates of a step that have been asked for, and are made at once."""
 
-    def update(
-        rows: np.ndarray[Any, Any],
-        values: np.ndarray[Any, Any],
-        rate: np.ndarray[Any, Any],
-        order: np.ndarray[Any, Any],
-    ) -> np.ndarray[Any, Any]:
-        del order
-        table.update(rows, values, float(rate))
+    # For each table its layout, the gradient and the learning rate.
+    updates: list[tuple[ServerLayout, tf.IndexedSlices, tf.Tensor]] = dataclasses.field(
+        default_factory=list
+    )
+    optimizers: list[Any] = dataclasses.field(default_factory=list)  # each once
+
+
+@contextlib.contextmanager
+def updating_together() -> Iterator[None]:
+    """Meanwhile this thread's updates of tables are noted. At the end they are made at once.
+
+    Workers that go on after a step that has failed must agree on the number of steps. So the
+    optimizers' counts grow when the rows have been updated, and not before.
+    """
+    outer, step = getattr(_local, "step", None), _Step()
+    _local.step = step
+    try:
+        yield
+    finally:
+        _local.step = outer
+    if not step.updates:
+        return
+    with tf.control_dependencies([_update(step.updates)]):
+        for optimizer in step.optimizers:
+            optimizer.iterations.value.assign_add(1)
+
+
+def _update(updates: Sequence[tuple[ServerLayout, tf.IndexedSlices, tf.Tensor]]) -> tf.Tensor:
+    """Makes updates, of each table one. What it returns is there when they have been made."""
+    tables: list[ServerTable] = [layout.table for layout, _, _ in updates]
+    number = len(tables)
+
+    def update(*given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        rows, values, rates = (given[at * number : (at + 1) * number] for at in range(3))
+        server_tables.update(tables, rows, values, list(map(float, rates)))
         return np.float32(0)  # pyright: ignore[reportReturnType]
 
-    values = tf.cast(gradient.values, rate.dtype)
-    done = called(update, [gradient.indices, values, rate, _after_changes()], tf.float32)
+    rows = [gradient.indices for _, gradient, _ in updates]
+    rates = [rate for _, _, rate in updates]
+    values = [tf.cast(gradient.values, rate.dtype) for _, gradient, rate in updates]
+    done = called(update, [*rows, *values, *rates, _after_changes()], tf.float32)
     done = tf.ensure_shape(done, [])
     _note_change(done)
     return done
@@ -143,13 +181,16 @@ def optimizer_class(optimizer: Any) -> type[Any]:
         optimizer: a `keras.optimizers.Optimizer` that `optimizers.check_on_servers` allows.
     """
 
-    # Workers that go on after a step that has failed must agree on the number of steps. So it grows
-    # if and only if the rows have been updated, and before the next table's are.
     class OnServers(type(optimizer)):
         def apply(self, grads: Any, trainable_variables: Any = None) -> None:
             """Updates the rows, and counts the step. Keras calls it."""
+            if getattr(_local, "step", None) is None:
+                with updating_together():
+                    return self.apply(grads, trainable_variables)
             super().apply(grads, trainable_variables)
+            self.iterations.value.assign_sub(1)  # until the rows have been updated
             _note_change(tf.cast(self.iterations.value, tf.float32))
+            _local.step.optimizers.append(self)
 
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
             """Updates the rows of a gradient. Keras calls it."""
@@ -157,9 +198,9 @@ def optimizer_class(optimizer: Any) -> type[Any]:
             assert isinstance(layout, ServerLayout) and isinstance(gradient, tf.IndexedSlices)
             rate = tf.cast(learning_rate, tf.as_dtype(layout.dtype))
             of_step = getattr(self, "_rate_of_step", None)  # Keras's own have none
-            done = _update(layout, gradient, rate if of_step is None else of_step(rate))
-            with tf.control_dependencies([done]):
-                self.iterations.value.assign_add(0)
+            _local.step.updates.append(
+                (layout, gradient, rate if of_step is None else of_step(rate))
+            )
 
     OnServers.__name__ = OnServers.__qualname__ = type(optimizer).__name__
     return OnServers

@@ -64,7 +64,7 @@ class ServerTable:
         self._made = [0] * self.blocks  # changes of each block
         self._readable = [0] * self.blocks  # which copy has answered
         self._lacking: set[tuple[int, int]] = set()  # worker 0: blocks and copies without rows
-        self._mutex = threading.Lock()
+        self.mutex = threading.Lock()
         self._make(rule)
 
     def _make(self, rule: Rule) -> None:
@@ -75,8 +75,8 @@ class ServerTable:
             head = requests.head(requests.MAKE, 0, self._made[block], 0, 0.0)
             return np.frombuffer(head + spec, np.uint8)
 
-        with self._mutex:
-            self._change(request, needs_all=True)
+        with self.mutex:
+            self._begin_change(request, needs_all=True)()
 
     @property
     def states(self) -> int:
@@ -93,19 +93,31 @@ class ServerTable:
         Returns:
             An array of shape `[len(rows), width]`.
         """
+        with self.mutex:
+            return self.begin_read(rows, slot)()
+
+    def begin_read(
+        self, rows: np.ndarray[Any, Any], slot: int = 0
+    ) -> Callable[[], np.ndarray[Any, Any]]:
+        """Begins to `read`. The caller has the mutex until the end.
+
+        Returns:
+            A function that waits, and returns the rows.
+        """
         rows = np.asarray(rows, np.int64)
         found = np.empty((len(rows), self._widths[slot]), self._dtype)
-        with self._mutex:
-            parts = [np.flatnonzero(rows % self.blocks == block) for block in range(self.blocks)]
-            asked = [
-                self._request(requests.READ, slot, block, rows[part] // self.blocks)
-                for block, part in enumerate(parts)
-            ]
-            begun = {
-                block: self._start(block, self._readable[block], asked[block])
-                for block, part in enumerate(parts)
-                if len(part)
-            }
+        parts = [np.flatnonzero(rows % self.blocks == block) for block in range(self.blocks)]
+        asked = [
+            self._request(requests.READ, slot, block, rows[part] // self.blocks)
+            for block, part in enumerate(parts)
+        ]
+        begun = {
+            block: self._start(block, self._readable[block], asked[block])
+            for block, part in enumerate(parts)
+            if len(part)
+        }
+
+        def end() -> np.ndarray[Any, Any]:
             errors: list[Exception] = []
             for block, handle in begun.items():
                 try:
@@ -114,7 +126,9 @@ class ServerTable:
                 except _engine.EngineError as error:  # wait for the others, too
                     errors.append(error)
             self._raise_first(errors)
-        return found
+            return found
+
+        return end
 
     def _read_answer(
         self, block: int, handle: _engine.Handle, asked: np.ndarray[Any, Any]
@@ -139,6 +153,17 @@ class ServerTable:
             gradients: of shape `[len(rows), width]`.
             rate: the learning rate, the same on all workers.
         """
+        with self.mutex:
+            self.begin_update(rows, gradients, rate)()
+
+    def begin_update(
+        self, rows: np.ndarray[Any, Any], gradients: np.ndarray[Any, Any], rate: float
+    ) -> Callable[[], None]:
+        """Begins to `update`. The caller has the mutex until the end.
+
+        Returns:
+            A function that waits.
+        """
         finite = np.isfinite(gradients).all(axis=1)
         bad = rows[~finite]
         if len(bad):  # the servers tell the others
@@ -151,9 +176,11 @@ class ServerTable:
                 requests.UPDATE, 0, block, rows[part] // self.blocks, gradients[part], float(rate)
             )
 
-        with self._mutex:
+        end_change = self._begin_change(request)
+
+        def end() -> None:
             try:
-                self._change(request)
+                end_change()
             except Exception as error:
                 if not len(bad):
                     raise
@@ -163,6 +190,8 @@ class ServerTable:
                     "train with a lower learning rate; the first such rows: "
                     f"{bad[:5].tolist()}"
                 ) from error
+
+        return end
 
     def write(self, values: np.ndarray[Any, Any] | None, slot: int = 0) -> None:
         """Sets all rows, or what the optimizer keeps for them. A collective.
@@ -186,8 +215,8 @@ class ServerTable:
                     requests.WRITE, slot, block, rows[part] // self.blocks, of_part
                 )
 
-            with self._mutex:
-                self._change(request)
+            with self.mutex:
+                self._begin_change(request)()
 
     def read_all(self, slot: int = 0) -> np.ndarray[Any, Any]:
         """All rows, or what the optimizer keeps for them, in this worker's memory."""
@@ -219,7 +248,7 @@ class ServerTable:
 
     def lacking(self) -> int:
         """How many copies of blocks have lost their rows, and not got all of them again."""
-        with self._mutex:
+        with self.mutex:
             return len(self._lacking)
 
     def refill(self) -> tuple[refilling.Outcome, int]:
@@ -229,7 +258,7 @@ class ServerTable:
             What has come of it, DONE if no copy lacks rows, and how many bytes have been copied.
         """
         last = refilling.Outcome.DONE
-        with self._mutex:
+        with self.mutex:
             for block, copy in sorted(self._lacking):
                 outcome, copied = self._refill(block, copy)
                 if outcome is refilling.Outcome.MORE:
@@ -278,30 +307,37 @@ class ServerTable:
             priority=priority,
         )
 
-    def _change(
+    def _begin_change(
         self, request: Callable[[int], np.ndarray[Any, Any]], needs_all: bool = False
-    ) -> None:
-        """Makes a change of all blocks, on all servers that have them.
+    ) -> Callable[[], None]:
+        """Begins a change of all blocks, on all servers that have them.
 
         Args:
             request: what to ask for, of a block.
             needs_all: a change that one of two servers refuses is an error.
+
+        Returns:
+            A function that waits for it.
         """
         begun = []
         for block in range(self.blocks):
             asked = request(block)
             begun.append([self._start(block, copy, asked) for copy in range(self._copies)])
-        failed: list[Exception] = []
-        for block, handles in enumerate(begun):
-            outcomes = [requests.error_of(handle) for handle in handles]
-            errors = [error for error in outcomes if error is not None]
-            is_made = len(errors) < len(handles)
-            if is_made and not (needs_all and any(not requests.is_lost(e) for e in errors)):
-                self._made[block] += 1
-                self._note_lost(block, outcomes)
-            else:
-                failed += errors
-        self._raise_first(failed)
+
+        def end() -> None:
+            failed: list[Exception] = []
+            for block, handles in enumerate(begun):
+                outcomes = [requests.error_of(handle) for handle in handles]
+                errors = [error for error in outcomes if error is not None]
+                is_made = len(errors) < len(handles)
+                if is_made and not (needs_all and any(not requests.is_lost(e) for e in errors)):
+                    self._made[block] += 1
+                    self._note_lost(block, outcomes)
+                else:
+                    failed += errors
+            self._raise_first(failed)
+
+        return end
 
     def _raise_first(self, errors: Sequence[Exception]) -> None:
         """Raises one of the errors, if there is one: what is wrong before what is lost."""
