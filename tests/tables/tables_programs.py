@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps
+from tf_byteps import _engine
 from tf_byteps.keras import layers, optimizers
 
 keras.config.set_floatx("float64")
@@ -221,6 +222,26 @@ def loop(is_plain, is_eager=False):
     if is_plain:
         return losses, {"words": model.get_layer("words").get_weights()[0]}
     return losses, layer.get_embedding_tables()
+
+
+def bytes_of_a_lookup():
+    """What a worker sends and receives when rows are looked up, and what it should."""
+    with tf_byteps.BytePSStrategy().scope():
+        table = layers.TableConfig("words", _WORDS, _WIDTH)
+        layer = layers.DistributedEmbedding(layers.FeatureConfig("word", table))
+        layer.build()
+        size, mine = tf_byteps.size(), tf_byteps.rank()
+        asked = [np.arange(0, _WORDS, rank + 2) for rank in range(size)]
+        before = _engine.worker_counters()
+        layer(tf.constant(np.repeat(asked[mine], 3)))
+        after = _engine.worker_counters()
+    sent = received = 2 * 8 * size  # of two exchanges the numbers of rows
+    for other in set(range(size)) - {mine}:
+        to, by = np.sum(asked[mine] % size == other), np.sum(asked[other] % size == mine)
+        sent += 4 * to + 8 * _WIDTH * by
+        received += 4 * by + 8 * _WIDTH * to
+    moved = [after[name] - before[name] for name in ("pushed_bytes", "received_bytes")]
+    return moved, [int(sent), int(received)]
 
 
 def uncompiled():

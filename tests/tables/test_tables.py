@@ -22,7 +22,8 @@ def _training(function, case):
 @pytest.fixture(scope="module")
 def three(folder):
     cases = [_training("spread", case) for case in CASES]
-    return workers.run(PROGRAM, [_scenario("saves", folder=folder), *cases], 3)
+    scenarios = [_scenario("saves", folder=folder), *cases, "bytes_of_a_lookup"]
+    return workers.run(PROGRAM, scenarios, 3)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,11 @@ def _compare(alone, case, results):
 def test_each_worker_has_its_share_of_the_rows(three):
     for _, _, rows in three[_training("spread", CASES[0])]:
         assert rows == {"tables/rows_of_4": (19, 4), "tables/rows_of_2": (1, 2)}
+
+
+def test_different_rows_of_other_workers_travel_once(three):
+    for moved, expected in three["bytes_of_a_lookup"]:
+        assert moved == expected
 
 
 def test_files_have_whole_tables_and_states_for_any_number_of_workers(three, two, alone, loading):

@@ -1,8 +1,8 @@
 """Gradients of rows, to the workers that have the rows.
 
 A worker adds up its gradients for one row, and sends them to the worker that has it, which adds up
-those of all workers: with u different rows of R bytes about `u * (8 + R)` bytes sent and received,
-whatever the number of workers is, in one exchange for all tables of one width.
+those of all workers: with u different rows of R bytes about `u * (4 + R)` bytes sent and received,
+less what is its own, in one exchange for all tables of one width.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tf_byteps.ops.scattering import alltoall
 from tf_byteps.ops.sparse import slices
 from tf_byteps.tables import layout as layouts
 from tf_byteps.tables.layout import Layout, ServerLayout
-from tf_byteps.tables.lookup import by_owner, with_numbers, without_numbers
+from tf_byteps.tables.lookup import by_owner, number_dtype, with_numbers, without_numbers
 
 
 def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: float = 1.0) -> Any:
@@ -48,10 +48,12 @@ def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: floa
         values = own.values * tf.constant(factor, own.values.dtype)
         return tf.IndexedSlices(values, tf.cast(own.indices, tf.int64), own.dense_shape)
     rows, counts, order = by_owner(layout, tf.cast(own.indices, tf.int64))
-    packed = with_numbers(rows, tf.gather(own.values, order))
+    dtype = number_dtype(layout, own.values.dtype)
+    packed = with_numbers(tf.cast(rows, dtype), tf.gather(own.values, order))
     received, _ = alltoall(packed, counts, name=name)
     received = tf.ensure_shape(received, [None, *packed.shape[1:]])
-    rows, values = without_numbers(received, own.values)
+    rows, values = without_numbers(received, dtype)
+    rows = tf.cast(rows, tf.int64)
     summed = slices.merged(tf.IndexedSlices(values, layout.places(rows)))
     values = summed.values
     if average:

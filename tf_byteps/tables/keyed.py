@@ -288,7 +288,7 @@ def _from_owners(
     places, own = keyed.own_rows(variable, tf.ensure_shape(wanted, [None, 2]), training)
     reply = with_numbers(places, own)
     received, _ = alltoall(reply, counts, name=f"{name}/rows", priority=_HIGHEST_PRIORITY)
-    places, rows = without_numbers(tf.ensure_shape(received, [None, reply.shape[1]]), own)
+    places, rows = without_numbers(tf.ensure_shape(received, [None, reply.shape[1]]), tf.int64)
     numbers = places * layout.workers + layout.owners(blocks)
     numbers = tf.where(places >= 0, numbers, -1)
     back = tf.math.invert_permutation(order)
