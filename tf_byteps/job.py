@@ -48,18 +48,19 @@ class SummationServer:
 
     Args:
         config: the `Config` of its process.
+        kept: where it finds rows of tables of an elastic job's epoch before, and leaves its own.
 
     Raises:
         BytePSError: its port cannot be used.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, kept: _engine.KeptTables | None = None) -> None:
         self._config = config
         host = own_address(config)
         options = engine_options(config.shared_values(), config)
         try:
             self._server = _engine.Server(
-                listening_address(config, host), config.server_port, options
+                listening_address(config, host), config.server_port, options, kept
             )
         except _engine.EngineError as error:
             raise BytePSError(f"the server cannot start: {error}{_of_ports(config)}") from error

@@ -13,7 +13,7 @@ import math
 import sys
 import typing
 
-from tf_byteps import logs, process
+from tf_byteps import _engine, logs, process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, SummationServer
 from tf_byteps.metrics.endpoint import serving
@@ -71,9 +71,10 @@ def serve(config: Config, stays: bool = False) -> str:
 
 def _serve_elastic_job(config: Config) -> str:
     """Joins again whenever the workers have changed, until the scheduler says that all is over."""
+    kept = _engine.KeptTables()
     try:
         while True:
-            failure = _serve_job(config)
+            failure = _serve_job(config, kept=kept)
             if failure:
                 _logger.warning("%s. Joining again", failure)
     except Dismissed as over:
@@ -81,8 +82,12 @@ def _serve_elastic_job(config: Config) -> str:
         return ""
 
 
-def _serve_job(config: Config, answer_timeout: float | None = None) -> str:
-    server = SummationServer(config)
+def _serve_job(
+    config: Config,
+    answer_timeout: float | None = None,
+    kept: _engine.KeptTables | None = None,
+) -> str:
+    server = SummationServer(config, kept)
     try:
         _logger.info("the server listens at %s", server.address)
         with serving(config, "the server", [server_source(server)]) as endpoint:

@@ -57,7 +57,7 @@ Status DecodeTableRequest(const uint8_t* data, uint64_t bytes, TableRequest* req
   const auto rows = ReadAt<int64_t>(data, 16);
   request->rate = ReadAt<double>(data, 24);
   const uint64_t most_rows = (bytes - kHeadBytes) / sizeof(int64_t);
-  if (kind > static_cast<uint32_t>(TableRequest::Kind::kFill) ||
+  if (kind > static_cast<uint32_t>(TableRequest::Kind::kDrop) ||
       request->slot > RowRule::kMostStates || rows < 0 || static_cast<uint64_t>(rows) > most_rows) {
     return InvalidArgument("its " + std::to_string(bytes) + " bytes are no request of kind " +
                            std::to_string(kind) + " for " + std::to_string(rows) +
@@ -147,6 +147,26 @@ Status DecodeTableFill(const TableRequest& request, const TableSpec& spec, Table
                          " rows of the block with " + std::to_string(request.value_bytes) +
                          " bytes, not in order, or outside of what it names; the table is " +
                          spec.ToString());
+}
+
+Status DecodeTableMark(const TableRequest& request, uint64_t* least_number) {
+  if (request.value_bytes != sizeof(uint64_t))
+    return InvalidArgument("it marks a point of a table with " +
+                           std::to_string(request.value_bytes) + " bytes");
+  *least_number = ReadAt<uint64_t>(request.values, 0);
+  return OkStatus();
+}
+
+Status DecodeTableResume(const TableRequest& request, TableSpec* spec, TablePoint* point) {
+  constexpr uint64_t kPointBytes = 2 * sizeof(uint64_t);
+  if (request.value_bytes < kPointBytes)
+    return InvalidArgument("its " + std::to_string(request.value_bytes) +
+                           " bytes do not say where a table goes on");
+  *point = {ReadAt<uint64_t>(request.values, 0), ReadAt<uint64_t>(request.values, 8)};
+  TableRequest rest = request;
+  rest.values += kPointBytes;
+  rest.value_bytes -= kPointBytes;
+  return DecodeTableSpec(rest, spec);
 }
 
 Status CheckTableRequest(const TableRequest& request, const TableSpec& spec) {

@@ -23,6 +23,11 @@
 //   0   uint64   where these rows begin, and where the next ones will
 //   16  then the values of those rows that have been changed, with what the optimizer keeps for
 //       them; all others between are as they were made
+//   or of kMark:
+//   0   uint64   the number of changes below which this worker never goes back
+//   or of kResume:
+//   0   uint64   the epoch and the number of a TablePoint
+//   16  then the TableSpec
 //
 // What a server answers to kCopy: an int64, where the next rows begin; an int64, how many rows
 // follow; their indices; their values, with what the optimizer keeps. What it answers to kState,
@@ -32,6 +37,10 @@
 //   8   uint64   changes that have been made; the first change that this copy has made, or will;
 //                below which index its rows are here
 //   32  the TableSpec, if it has rows
+// What it answers to kKept: an int32, the server's rank, and then of each block that it has kept:
+//   0   uint64   which block, of how many; bytes of the name; how many points it can go back to
+//   32  text     the table's name
+//   then of each point, as uint64: epoch, number
 #ifndef TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_
 #define TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_
 
@@ -82,6 +91,17 @@ struct TableSpec {
   std::string ToString() const;
 };
 
+// When rows were as they can be again: in which membership epoch of an elastic job, after how many
+// changes. Within an epoch no change is made twice, so that all copies had the same rows then.
+struct TablePoint {
+  uint64_t epoch = 0;
+  uint64_t number = 0;
+
+  bool operator==(const TablePoint& other) const {
+    return epoch == other.epoch && number == other.number;
+  }
+};
+
 // Refers to the bytes that it was decoded from.
 struct TableRequest {
   enum class Kind : uint32_t {
@@ -93,6 +113,10 @@ struct TableRequest {
     kCopy = 5,    // rows for another copy
     kRefill = 6,  // this copy has lost its rows, and is to get them again
     kFill = 7,    // of those rows, the next ones
+    kMark = 8,    // this worker may want the rows again as they are now
+    kResume = 9,  // all go on with rows that servers have kept, as they were at a point
+    kKept = 10,   // which blocks this server has kept from earlier epochs
+    kDrop = 11,   // it needs them no more
   };
   Kind kind = Kind::kRead;
   uint32_t slot = 0;
@@ -103,9 +127,9 @@ struct TableRequest {
   uint64_t value_bytes = 0;
 
   // By all workers together; anything else is one worker's own.
-  bool IsChange() const {
-    return kind == Kind::kMake || kind == Kind::kUpdate || kind == Kind::kWrite;
-  }
+  bool IsChange() const { return Begins() || kind == Kind::kUpdate || kind == Kind::kWrite; }
+  // A block is there only after this change.
+  bool Begins() const { return kind == Kind::kMake || kind == Kind::kResume; }
 };
 
 // Of one copy of a block.
@@ -130,6 +154,9 @@ constexpr uint64_t kMostCopiedBytes = uint64_t{64} << 20;
 Status DecodeTableCopy(const TableRequest& request, const TableSpec& spec, uint64_t* begin,
                        uint64_t* most_bytes);
 Status DecodeTableFill(const TableRequest& request, const TableSpec& spec, TableFill* fill);
+// The same for kMark and kResume.
+Status DecodeTableMark(const TableRequest& request, uint64_t* least_number);
+Status DecodeTableResume(const TableRequest& request, TableSpec* spec, TablePoint* point);
 // Whether the request is one to this table: indices, slot and number of bytes. For kRead, kUpdate
 // and kWrite.
 Status CheckTableRequest(const TableRequest& request, const TableSpec& spec);

@@ -62,12 +62,38 @@ TEST(TableRequestTest, ATableArrivesWithItsRule) {
   EXPECT_FALSE(DecodeTableSpec(request, &received).ok());
 }
 
+TEST(TableRequestTest, APointArrivesBeforeItsTable) {
+  const std::string bytes = ResumeBytes(SomeTable(), {7, 11});
+  TableRequest request;
+  ASSERT_TRUE(Decode(bytes, &request).ok());
+  EXPECT_TRUE(request.Begins());
+  TableSpec spec;
+  TablePoint point;
+  ASSERT_TRUE(DecodeTableResume(request, &spec, &point).ok());
+  EXPECT_TRUE(spec.SameTableAs(SomeTable()));
+  EXPECT_TRUE(point == (TablePoint{7, 11}));
+  request.value_bytes = 15;
+  EXPECT_FALSE(DecodeTableResume(request, &spec, &point).ok());
+}
+
+TEST(TableRequestTest, AMarkSaysToWhichCommitItsWorkerMayGoBack) {
+  TableRequest request;
+  uint64_t least = 0;
+  const std::string bytes = MarkBytes(9, 5);
+  ASSERT_TRUE(Decode(bytes, &request).ok());
+  EXPECT_FALSE(request.IsChange());
+  ASSERT_TRUE(DecodeTableMark(request, &least).ok());
+  EXPECT_EQ(least, 5u);
+  request.value_bytes = 7;
+  EXPECT_FALSE(DecodeTableMark(request, &least).ok());
+}
+
 TEST(TableRequestTest, WhatIsNoRequestIsRefused) {
   const std::string whole = RequestBytes(TableRequest::Kind::kRead, 0, {1, 2});
   TableRequest request;
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     EXPECT_FALSE(Decode(whole.substr(0, bytes), &request).ok()) << bytes;
-  EXPECT_FALSE(Decode(RequestBytes(static_cast<TableRequest::Kind>(8), 0, {}), &request).ok());
+  EXPECT_FALSE(Decode(RequestBytes(static_cast<TableRequest::Kind>(12), 0, {}), &request).ok());
   EXPECT_FALSE(Decode(RequestBytes(TableRequest::Kind::kRead, 0, {}, {}, 1, 4), &request).ok());
 }
 

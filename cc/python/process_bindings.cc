@@ -38,6 +38,13 @@ PeerHolder<Peer> Listening(const std::string& address, uint16_t port,
   return peer;
 }
 
+PeerHolder<Server> ListeningServer(const std::string& address, uint16_t port,
+                                   const EngineOptions& options, std::shared_ptr<KeptTables> kept) {
+  PeerHolder<Server> server(new Server(options, /*van=*/nullptr, std::move(kept)));
+  ThrowIfError(server->Listen(address, port));
+  return server;
+}
+
 void StartServerTimeline(Server& server, uint64_t max_replies) {
   ServerTimeline* const timeline = server.timeline();
   if (timeline == nullptr) throw EngineError{FailedPrecondition("the server has no job yet")};
@@ -76,9 +83,13 @@ void DefineProcesses(py::module_& module) {
           py::arg("rank"), py::arg("endpoint"), py::arg("host"), ReleaseLock(),
           "A lost server has been started again and is about to join.")
       .def("stop", &Coordinator::Stop, ReleaseLock());
+  py::class_<KeptTables, std::shared_ptr<KeptTables>>(
+      module, "KeptTables", "Rows that a server process keeps between epochs of an elastic job.")
+      .def(py::init<>());
   py::class_<Server, PeerHolder<Server>>(
       module, "Server", "A summation server, in a process of its own or colocated in a worker's.")
-      .def(py::init(&Listening<Server>), py::arg("address"), py::arg("port"), py::arg("options"))
+      .def(py::init(&ListeningServer), py::arg("address"), py::arg("port"), py::arg("options"),
+           py::arg("kept") = nullptr)
       .def_property_readonly("endpoint", &Server::endpoint)
       .def(
           "start",

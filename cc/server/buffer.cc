@@ -36,6 +36,12 @@ Buffer::~Buffer() {
   std::free(data_);
 }
 
+void Buffer::CountAmong(AllocatedBytes allocated) {
+  *allocated_ -= bytes_;
+  allocated_ = std::move(allocated);
+  *allocated_ += bytes_;
+}
+
 std::shared_ptr<BufferPool> BufferPool::New(uint64_t bytes, AllocatedBytes allocated,
                                             std::shared_ptr<MemoryRegistry> registry, size_t more) {
   return std::shared_ptr<BufferPool>(

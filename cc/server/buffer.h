@@ -32,6 +32,8 @@ class Buffer {
 
   uint8_t* data() { return data_; }
   uint64_t bytes() const { return bytes_; }
+  // From now on it is one of these.
+  void CountAmong(AllocatedBytes allocated);
 
  private:
   Buffer(uint8_t* data, uint64_t bytes, AllocatedBytes allocated,
@@ -39,7 +41,7 @@ class Buffer {
 
   uint8_t* const data_;
   const uint64_t bytes_;
-  const AllocatedBytes allocated_;
+  AllocatedBytes allocated_;
   const std::shared_ptr<MemoryRegistry> registry_;
 };
 

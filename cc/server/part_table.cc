@@ -5,6 +5,7 @@
 
 #include "cc/base/clock.h"
 #include "cc/base/training_rounds.h"
+#include "cc/server/kept_tables.h"
 #include "cc/server/whole_sink.h"
 
 namespace byteps {
@@ -13,7 +14,8 @@ PartTable::PartTable(Options options, const TableEntry* entry)
     : options_(std::move(options)),
       entry_(entry),
       changes_(options_.num_workers),
-      workers_(options_.num_workers) {}
+      workers_(options_.num_workers),
+      least_(options_.num_workers, 1) {}
 
 Status PartTable::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
                         std::vector<Reply>* replies) {
@@ -81,6 +83,15 @@ void PartTable::Handle(int32_t rank, std::vector<Reply>* replies) {
     case TableRequest::Kind::kFill:
       status = Fill(worker);
       break;
+    case TableRequest::Kind::kMark:
+      status = Mark(worker);
+      break;
+    case TableRequest::Kind::kKept:
+      status = TellKept(rank, &answer);
+      break;
+    case TableRequest::Kind::kDrop:
+      if (options_.kept != nullptr) options_.kept->DropAll();
+      break;
     case TableRequest::Kind::kState:
       break;
     default:
@@ -140,14 +151,14 @@ Status PartTable::Read(const Newest& worker, std::shared_ptr<Buffer>* answer) co
 Status PartTable::CheckChange(const Newest& worker) const {
   BYTEPS_RETURN_IF_ERROR(MayWait());
   const TableRequest& request = worker.request;
-  if (changes_.is_lost() || (request.kind == TableRequest::Kind::kMake) != (rows_ == nullptr)) {
+  if (changes_.is_lost() || request.Begins() != (rows_ == nullptr)) {
     // A change that is made, or that nobody can make: OnChange finds out.
     if (changes_.is_lost() || request.number != changes_.made()) return OkStatus();
     return FailedPrecondition(
         Title() + ": " + WorkerName(worker.header.worker) +
         (rows_ == nullptr ? " changes a table that is not made" : " makes a table that is there"));
   }
-  if (request.kind == TableRequest::Kind::kMake) return OkStatus();
+  if (request.Begins()) return OkStatus();
   const Status checked = CheckTableRequest(request, rows_->spec());
   return checked.ok() ? checked : Refused(worker, checked);
 }
@@ -172,8 +183,11 @@ Status PartTable::MayWait() const {
 void PartTable::MakeChange(std::vector<Reply>* replies) {
   const std::vector<int32_t> ranks = changes_.waiting();
   Status status = Change(ranks);
+  if (status.code() == StatusCode::kUnavailable) return Lose(replies);  // worker 0 fills it again
   if (!status.ok()) return FailWaiting(status, replies);
+  const bool has_begun = workers_[ranks[0]].request.Begins();
   changes_.Made();
+  if (has_begun) changes_.BeginAt(least_[0]);
   for (const int32_t rank : ranks) {
     std::shared_ptr<Buffer> answer;
     const Status made = NewAnswer(rank, 0, &answer);
@@ -209,6 +223,8 @@ Status PartTable::Change(const std::vector<int32_t>& ranks) {
   switch (requests[0].kind) {
     case TableRequest::Kind::kMake:
       return MakeTable(ranks);
+    case TableRequest::Kind::kResume:
+      return ResumeTable(ranks);
     case TableRequest::Kind::kUpdate:
       return rows_->Update(requests);
     case TableRequest::Kind::kWrite:
@@ -221,21 +237,9 @@ Status PartTable::Change(const std::vector<int32_t>& ranks) {
 
 Status PartTable::MakeTable(const std::vector<int32_t>& ranks) {
   TableSpec spec;
-  for (const int32_t rank : ranks) {
-    TableSpec of_worker;
-    const Status decoded = DecodeTableSpec(workers_[rank].request, &of_worker);
-    if (!decoded.ok()) {
-      return Status(decoded.code(), Title() + ", " + WorkerName(rank) + ": " + decoded.message());
-    }
-    if (rank == ranks[0]) spec = of_worker;
-    if (!of_worker.SameTableAs(spec)) {
-      return FailedPrecondition(
-          "the workers make different tables of one name: " + WorkerName(ranks[0]) + " \"" +
-          spec.name + "\", " + spec.ToString() + "; " + WorkerName(rank) + " \"" + of_worker.name +
-          "\", " + of_worker.ToString() +
-          ": all workers must make the same layers in the same order");
-    }
-  }
+  TablePoint nowhere;
+  BYTEPS_RETURN_IF_ERROR(Agree(ranks, &spec, &nowhere));
+  if (options_.kept != nullptr) options_.kept->Drop(spec);
   return TableRows::New(spec, options_.memory.allocated, &rows_);
 }
 

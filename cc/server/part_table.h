@@ -42,6 +42,7 @@ class PartTable : public ServedPart {
 
   bool HoldsValues() const override { return true; }
   bool LacksRows() const override;
+  void Keep() override;
   Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
                std::vector<Reply>* replies) override;
   PushOutcome End(const Push& push, std::vector<Reply>* replies) override;
@@ -81,11 +82,17 @@ class PartTable : public ServedPart {
   Status Copy(const Newest& worker, std::shared_ptr<Buffer>* answer) const BYTEPS_REQUIRES(mutex_);
   Status Refill(const Newest& worker) BYTEPS_REQUIRES(mutex_);
   Status Fill(const Newest& worker) BYTEPS_REQUIRES(mutex_);
+  // part_table_epochs.cc
+  Status Mark(const Newest& worker) BYTEPS_REQUIRES(mutex_);
+  Status ResumeTable(const std::vector<int32_t>& ranks) BYTEPS_REQUIRES(mutex_);
+  Status TellKept(int32_t rank, std::shared_ptr<Buffer>* answer) const BYTEPS_REQUIRES(mutex_);
   void Lose(std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   Status CheckChange(const Newest& worker) const BYTEPS_REQUIRES(mutex_);
   Status MayWait() const;
   void MakeChange(std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   Status Change(const std::vector<int32_t>& ranks) BYTEPS_REQUIRES(mutex_);
+  Status Agree(const std::vector<int32_t>& ranks, TableSpec* spec, TablePoint* point) const
+      BYTEPS_REQUIRES(mutex_);
   Status MakeTable(const std::vector<int32_t>& ranks) BYTEPS_REQUIRES(mutex_);
   void FailWaiting(const Status& status, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   void Fail(const std::vector<int32_t>& ranks, const Status& status, std::vector<Reply>* replies)
@@ -105,7 +112,9 @@ class PartTable : public ServedPart {
   TableChanges changes_ BYTEPS_GUARDED_BY(mutex_);
   std::unique_ptr<TableRows> rows_ BYTEPS_GUARDED_BY(mutex_);  // null: it is not made
   std::vector<Newest> workers_ BYTEPS_GUARDED_BY(mutex_);      // by rank
-  Status left_ BYTEPS_GUARDED_BY(mutex_);                      // why a worker has left a training
+  // By rank: below which number of changes this worker never goes back.
+  std::vector<uint64_t> least_ BYTEPS_GUARDED_BY(mutex_);
+  Status left_ BYTEPS_GUARDED_BY(mutex_);  // why a worker has left a training
 };
 
 }  // namespace byteps

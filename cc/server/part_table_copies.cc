@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cc/server/kept_tables.h"
 #include "cc/server/part_table.h"
 
 namespace byteps {
@@ -66,6 +67,7 @@ Status PartTable::Refill(const Newest& worker) {
   TableSpec spec;
   const Status decoded = DecodeTableSpec(worker.request, &spec);
   if (!decoded.ok()) return Refused(worker, decoded);
+  if (options_.kept != nullptr) options_.kept->Drop(spec);
   BYTEPS_RETURN_IF_ERROR(TableRows::New(spec, options_.memory.allocated, &rows_));
   rows_->BeginFilling();
   changes_.Refill(worker.request.number);

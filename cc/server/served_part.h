@@ -21,6 +21,8 @@
 
 namespace byteps {
 
+class KeptTables;
+
 // Thread-safe. Replies are handed out, not sent, so that no call into a Van happens under the
 // mutex.
 class ServedPart {
@@ -28,6 +30,7 @@ class ServedPart {
   struct Options : PartOptions {
     bool in_rank_order = false;
     const Membership* membership = nullptr;  // outlives this object
+    KeptTables* kept = nullptr;              // the same; null: nothing is kept
     AggregationMemory memory;
   };
   virtual ~ServedPart() = default;
@@ -36,6 +39,8 @@ class ServedPart {
   virtual bool HoldsValues() const { return false; }
   // Whether it is a copy of rows that it does not have, because a server is lost.
   virtual bool LacksRows() const { return false; }
+  // Nothing is asked any more: what the next epoch may need goes to KeptTables.
+  virtual void Keep() {}
 
   // The header of a push has arrived. Sets `sink` if the payload is wanted. An error means that the
   // worker broke the protocol: it pushed this round before.

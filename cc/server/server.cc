@@ -14,8 +14,9 @@ constexpr int64_t kFarewellNanos = 500 * int64_t{1000000};
 
 }  // namespace
 
-Server::Server(const EngineOptions& options, std::unique_ptr<Van> van)
-    : options_(options), van_(std::move(van)) {
+Server::Server(const EngineOptions& options, std::unique_ptr<Van> van,
+               std::shared_ptr<KeptTables> kept)
+    : options_(options), van_(std::move(van)), kept_(std::move(kept)) {
   if (van_ == nullptr) van_ = NewVan(VanOptionsOf(options));
 }
 
@@ -44,6 +45,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     service_options.in_rank_order = job.options.deterministic;
     service_options.max_lag = job.options.max_lag;
     service_options.registry = van_->memory_registry();
+    service_options.kept = kept_;
     service_ = std::make_shared<SummationService>(service_options);
     link_ = std::make_unique<CoordinatorLink>(
         [this](const ControlMessage& message) { OnMessage(message); },
@@ -110,6 +112,8 @@ void Server::Stop() {
   reports_.Stop();
   if (link != nullptr) link->Stop();
   van_->Stop();
+  MutexLock lock(mutex_);
+  if (service_ != nullptr) service_->KeepTables();
 }
 
 Status Server::OnHello(const Hello& hello, const std::string& peer_address,

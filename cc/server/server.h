@@ -11,6 +11,7 @@
 #include "cc/base/mutex.h"
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/coordinator_link.h"
+#include "cc/server/kept_tables.h"
 #include "cc/server/summation_service.h"
 #include "cc/van/van.h"
 
@@ -19,8 +20,10 @@ namespace byteps {
 // Thread-safe.
 class Server : private ConnectionAcceptor {
  public:
-  // `van`: null for the one that the options name.
-  explicit Server(const EngineOptions& options, std::unique_ptr<Van> van = nullptr);
+  // `van`: null for the one that the options name. `kept`: where an elastic job's server finds rows
+  // of the epoch before, and leaves its own when it stops; null: it keeps none.
+  explicit Server(const EngineOptions& options, std::unique_ptr<Van> van = nullptr,
+                  std::shared_ptr<KeptTables> kept = nullptr);
   ~Server() override;
 
   // Takes a port, so that the address book can name it. Workers that come before Start are told to
@@ -59,6 +62,7 @@ class Server : private ConnectionAcceptor {
   const EngineOptions options_;
   Endpoint endpoint_;
   std::unique_ptr<Van> van_;
+  const std::shared_ptr<KeptTables> kept_;
   PeriodicThread reports_;
 
   mutable Mutex mutex_;

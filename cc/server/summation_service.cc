@@ -45,6 +45,7 @@ ServedPart::Options SummationService::PartOptionsOf(const Options& options) cons
   of_part.asks = options.asks_for_parts;
   of_part.membership = &membership_;
   of_part.hosts = &hosts_;
+  of_part.kept = options.kept.get();
   of_part.memory = memory_;
   return of_part;
 }
@@ -202,6 +203,10 @@ void SummationService::OnDeparted(const std::vector<DepartedWorker>& departed) {
   ForEachPart([&](ServedPart* rounds, std::vector<Reply>* replies) {
     rounds->OnDeparted(departed, replies);
   });
+}
+
+void SummationService::KeepTables() {
+  ForEachPart([](ServedPart* part, std::vector<Reply>*) { part->Keep(); });
 }
 
 SummationCounters SummationService::counters() const {

@@ -59,6 +59,7 @@ class SummationService : public ConnectionHandler {
     int32_t max_lag = 2;          // rounds that a worker may be behind, with backup workers
     bool asks_for_parts = false;  // tells workers which parts to push next, so that sums flow
     std::shared_ptr<MemoryRegistry> registry = nullptr;  // the Van's
+    std::shared_ptr<KeptTables> kept = nullptr;          // null: it keeps no rows for other epochs
   };
 
   explicit SummationService(const Options& options);
@@ -87,6 +88,9 @@ class SummationService : public ConnectionHandler {
   void OnResultProgress(const std::vector<RoundProgress::Tensor>& all_have) {
     tensors_.OnResultProgress(all_have);
   }
+
+  // Nothing comes over connections any more: rows of tables go to KeptTables.
+  void KeepTables();
 
   // Sends a frame to every worker that is connected, on one connection.
   void SendToWorkers(const OutgoingFrame& frame) { connections_.SendToEach(frame); }

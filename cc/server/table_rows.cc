@@ -62,6 +62,8 @@ void TableRows::Make(int64_t index, T* row) const {
 template <typename T>
 T* TableRows::Changeable(int64_t index) {
   T* const row = RowAt<T>(index);
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(row);
+  history_.Note(index, is_made_[index] ? bytes : nullptr, spec_.RowBytes());
   if (is_made_[index]) return row;
   Make(index, row);
   NoteMade(index);
@@ -72,6 +74,19 @@ void TableRows::NoteMade(int64_t index) {
   is_made_[index] = true;
   made_bytes_ += spec_.RowBytes();
   promised_bytes -= spec_.RowBytes();
+}
+
+bool TableRows::GoBack(const TablePoint& point) {
+  const uint64_t row_bytes = spec_.RowBytes();
+  return history_.GoBack(point, [&](int64_t index, const uint8_t* bytes) {
+    if (bytes != nullptr) {
+      std::memcpy(memory_->data() + index * row_bytes, bytes, row_bytes);
+    } else if (is_made_[index]) {
+      is_made_[index] = false;
+      made_bytes_ -= row_bytes;
+      promised_bytes += row_bytes;
+    }
+  });
 }
 
 uint64_t TableRows::FindCopied(uint64_t begin, uint64_t most_bytes,

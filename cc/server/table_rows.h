@@ -17,6 +17,7 @@
 #include "cc/base/status.h"
 #include "cc/base/table_request.h"
 #include "cc/server/buffer.h"
+#include "cc/server/state/row_history.h"
 
 namespace byteps {
 
@@ -35,7 +36,10 @@ class TableRows {
 
   // From now on this is a copy that gets its rows anew, one after the other: only those below
   // filled() are here, and change.
-  void BeginFilling() { filled_ = 0; }
+  void BeginFilling() {
+    filled_ = 0;
+    history_.Clear();
+  }
   uint64_t filled() const { return filled_; }
   void Fill(const TableFill& fill, const std::vector<int64_t>& indices);
   // Those rows from `begin` on that have been changed, in so many bytes (one row at least). Returns
@@ -53,6 +57,16 @@ class TableRows {
 
   // Values of one worker for some rows.
   void Write(const TableRequest& request);
+
+  // The points that the rows can go back to (see RowHistory). A copy that is filled has none.
+  void Mark(const TablePoint& point) { history_.Mark(point); }
+  void Forget(uint64_t least_number) { history_.Forget(least_number); }
+  std::vector<TablePoint> points() const { return history_.points(); }
+  // False: `point` is none of them.
+  bool GoBack(const TablePoint& point);
+
+  // Another service has them.
+  void CountAmong(const AllocatedBytes& allocated) { memory_->CountAmong(allocated); }
 
  private:
   TableRows(const TableSpec& spec, std::unique_ptr<Buffer> memory);
@@ -77,6 +91,7 @@ class TableRows {
   std::vector<bool> is_made_;  // by row
   uint64_t filled_ = 0;        // rows below are here
   uint64_t made_bytes_ = 0;
+  RowHistory history_;
 };
 
 }  // namespace byteps

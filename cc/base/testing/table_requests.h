@@ -59,6 +59,20 @@ inline std::string FillBytes(uint64_t number, uint64_t begin, const std::string&
   return bytes + copied.substr(16 + count * sizeof(int64_t));
 }
 
+// A worker that has made `number` changes may want the rows again, and none before `least`.
+inline std::string MarkBytes(uint64_t number, uint64_t least) {
+  std::string bytes = RequestBytes(TableRequest::Kind::kMark, number, {});
+  AppendBytes(least, &bytes);
+  return bytes;
+}
+
+inline std::string ResumeBytes(const TableSpec& spec, const TablePoint& point) {
+  std::string bytes = RequestBytes(TableRequest::Kind::kResume, 0, {});
+  AppendBytes(point.epoch, &bytes);
+  AppendBytes(point.number, &bytes);
+  return bytes + EncodeTableSpec(spec);
+}
+
 // 8 rows of 2 in block 1 of 3, all ones.
 inline TableSpec SomeTable() {
   TableSpec spec;

@@ -43,6 +43,8 @@ class TableChanges {
   std::vector<int32_t> waiting() const;
   void Made();
   void Failed();
+  // The first change has brought rows here that have so many changes.
+  void BeginAt(uint64_t number) { made_ = number; }
   // A change was made elsewhere that is not here, or all is gone.
   void Lose();
   // Only of a lost copy: it is filled by a worker who has made so many changes. Others may have

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cc/codec/part_forms.h"
+#include "cc/server/kept_tables.h"
 #include "cc/server/summation_service.h"
 
 namespace byteps {
@@ -161,9 +162,10 @@ class FakeWorkers {
  public:
   explicit FakeWorkers(int32_t count, std::vector<std::string> hosts = {},
                        uint64_t least_credit_frame = 1, bool in_rank_order = false,
-                       int32_t max_lag = 2, bool asks_for_parts = false)
+                       int32_t max_lag = 2, bool asks_for_parts = false,
+                       std::shared_ptr<KeptTables> kept = nullptr)
       : service({0, count, kTestEpoch, std::move(hosts), least_credit_frame, in_rank_order, max_lag,
-                 asks_for_parts}) {
+                 asks_for_parts, nullptr, std::move(kept)}) {
     for (int32_t rank = 0; rank < count; ++rank) {
       connections.push_back(std::make_shared<FakeConnection>(rank));
       service.OnOpen(connections.back());
