@@ -72,6 +72,7 @@ def train(
     say=lambda text: None,
     environment=None,
     program="training",
+    servers=0,
 ):
     """Trains, and kills workers meanwhile; returns an `Outcome`.
 
@@ -85,13 +86,15 @@ def train(
         restart: whether bpslaunch starts others in the place of those that are killed.
         say: called with a sentence for each kill.
         environment: more variables.
-        program: "training" or "jax_training".
+        program: "training", "jax_training" or a module of another folder.
+        servers: processes of their own; 0: workers have them.
     """
-    module = f"tests.elastic.{program}"
+    module = program if "." in program else f"tests.elastic.{program}"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "1"]
         command += ["--max-np", str(workers), "--host-failures", "0" if restart else "1"]
+        command += ["--servers", str(servers)] if servers else []
         command += ["--", sys.executable, "-m", module, how, name, str(epochs)]
         (folder / "progress.txt").touch()
         begin = time.monotonic()

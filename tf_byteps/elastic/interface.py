@@ -75,6 +75,33 @@ class VariableFramework(Framework):
     def before_reading(self, model: Any) -> None:
         """The variables of a Keras model have their values when this returns."""
 
+    def mark_tables(self) -> None:
+        """Has servers keep the rows of tables as they are now, to go back to."""
+
+    def commit_tables(self) -> None:
+        """Goes back to those rows from now on. Communicates with nobody."""
+
+    def restore_tables(self) -> None:
+        """Goes back to them where the workers meet. Communicates with nobody."""
+
+    def agree_on_tables(self) -> Any:
+        """Has all workers go on with worker 0's rows of tables. A collective.
+
+        Returns:
+            What `begin_tables` needs to know.
+
+        Raises:
+            ValueError: on all workers, if they have other tables.
+            BytePSError: on all workers, if rows are lost.
+        """
+
+    def begin_tables(self, agreed: Any) -> None:
+        """Goes on with the rows of tables, and commits them. A collective.
+
+        Args:
+            agreed: what `agree_on_tables` has returned.
+        """
+
     def values(self, variables: Sequence[Any]) -> list[Any]:
         """Copies of the values of variables, in host memory, when all steps have ended.
 

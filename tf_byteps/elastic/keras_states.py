@@ -7,7 +7,7 @@ import keras
 
 from tf_byteps.elastic import frameworks
 from tf_byteps.elastic.variables import VariablesState
-from tf_byteps.exchange.optimizers import optimizers_of
+from tf_byteps.exchange.optimizers import optimizers_of, table_optimizers_of
 from tf_byteps.strategy.fit import framework, statistics
 
 if TYPE_CHECKING:
@@ -79,13 +79,15 @@ class KerasState(VariablesState):
         return self._rejoining() is None
 
     def variables(self) -> list[Any]:
-        """The model's and the optimizer's, as they are now.
+        """The model's and the optimizers', as they are now.
 
         Returns:
             A list.
         """
-        both = [*self.model.variables, *(self.optimizer.variables if self.optimizer else [])]
-        return list({id(each): each for each in both}.values())
+        found = [*self.model.variables, *(self.optimizer.variables if self.optimizer else [])]
+        for optimizer in table_optimizers_of(self.model):
+            found += optimizer.variables
+        return list({id(each): each for each in found}.values())
 
     def save(self) -> None:
         """See `State.save`."""

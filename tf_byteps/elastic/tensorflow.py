@@ -11,6 +11,7 @@ from tf_byteps.elastic.quorum_fits import QuorumFit
 from tf_byteps.elastic.variables import VariablesState
 from tf_byteps.strategy import membership
 from tf_byteps.strategy.step import local_steps
+from tf_byteps.tables import elastic_tables
 from tf_byteps.training import initial_values
 from tf_byteps.training.variables import tf_variable
 
@@ -27,6 +28,8 @@ class TensorFlow(VariableFramework):
     def code_of(self, error: Exception) -> str:
         if not isinstance(error, tf.errors.OpError):
             return ""
+        if elastic_tables.has_lost():
+            return "UNAVAILABLE"
         return _CODES.get(error.error_code, "UNKNOWN")
 
     def lost(self, sentence: str) -> Exception:
@@ -44,6 +47,21 @@ class TensorFlow(VariableFramework):
     def rejoining(self, model: Any) -> Rejoining | None:
         has_quorum = local_steps.has_quorum(local_steps.settings_of(model))
         return QuorumFit(model) if has_quorum else None
+
+    def mark_tables(self) -> None:
+        elastic_tables.mark()
+
+    def commit_tables(self) -> None:
+        elastic_tables.commit()
+
+    def restore_tables(self) -> None:
+        elastic_tables.go_back()
+
+    def agree_on_tables(self) -> Any:
+        return elastic_tables.agree()
+
+    def begin_tables(self, agreed: Any) -> None:
+        elastic_tables.begin(agreed)
 
     def values(self, variables: Sequence[Any]) -> list[Any]:
         return [tf_variable(each).numpy() for each in variables]

@@ -4,7 +4,7 @@ from typing import Any
 
 from tf_byteps import _engine, runtime
 from tf_byteps.elastic.interface import VariableFramework
-from tf_byteps.elastic.states import ObjectState
+from tf_byteps.elastic.states import HostsUpdatedInterrupt, ObjectState
 
 
 class VariablesState(ObjectState):
@@ -45,17 +45,30 @@ class VariablesState(ObjectState):
         # them has waited for the GPU, so that the engine knows by now.
         if failure := _engine.worker_failure():
             raise self._framework.lost(failure)
+        self._framework.mark_tables()
         super().save()
         self._saved_variables = saved
+        self._framework.commit_tables()
 
     def restore(self) -> None:
         """See `State.restore`."""
         super().restore()
         for variable, value in self._saved_variables:
             variable.assign(value)
+        self._framework.restore_tables()
 
     def sync(self) -> None:
         """See `State.sync`."""
         if runtime.size() > 1:
             self._framework.synchronize(self.variables())
+        agreed = self._framework.agree_on_tables()
         super().sync()
+        self._framework.begin_tables(agreed)
+
+    def check_host_updates(self) -> None:
+        """See `State.check_host_updates`."""
+        try:
+            super().check_host_updates()
+        except HostsUpdatedInterrupt:
+            self._framework.mark_tables()
+            raise

@@ -30,10 +30,21 @@ def optimizers_of(model: keras.Model) -> list[Any]:
             values += value.values()
         else:
             values += value if isinstance(value, (list, tuple)) else [value]
-    for layer in model._flatten_layers():
-        values += getattr(layer, "table_optimizers", {}).values()
+    values += table_optimizers_of(model)
     found = [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
     return list({id(optimizer): optimizer for optimizer in found}.values())
+
+
+def table_optimizers_of(model: keras.Model) -> list[Any]:
+    """The optimizers of the tables of a model's `DistributedEmbedding` layers that have their own.
+
+    Args:
+        model: a `keras.Model`.
+    """
+    found = []
+    for layer in model._flatten_layers():
+        found += getattr(layer, "table_optimizers", {}).values()
+    return found
 
 
 def is_distributed(optimizer: Optimizer) -> bool:

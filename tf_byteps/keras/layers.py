@@ -12,8 +12,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_byteps import runtime
-from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients import table_optimizers
 from tf_byteps.strategy.step import local_batch
 from tf_byteps.tables import (
@@ -23,6 +21,7 @@ from tf_byteps.tables import (
     keyed_files,
     layout as layouts,
     on_servers,
+    places,
     saving,
 )
 from tf_byteps.tables.configs import FeatureConfig, TableConfig
@@ -98,13 +97,12 @@ class DistributedEmbedding(keras.layers.Layer):
 
         Raises:
             RuntimeError: there are several workers, and no `BytePSStrategy` is in use, or the job
-                is elastic.
+                is elastic and not all tables are on servers of their own.
         """
         del input_shape
         if self.built:
             return
-        on_servers = any(table.placement == "servers" for table in self._plan.tables.values())
-        place = _place(self.name, "on the servers" if on_servers else "spread over the workers")
+        place = places.of_worker(self.name, self._plan.tables.values())
         stacks: list[Stack] = []
         for tables in self._plan.groups():
             before = sum(stack.variable.shape[1] == tables[0].embedding_dim for stack in stacks)
@@ -117,7 +115,7 @@ class DistributedEmbedding(keras.layers.Layer):
     def _stack(self, tables: list[TableConfig], suffix: str, workers: int, rank: int) -> Stack:
         """This worker's rows of tables that one variable can have."""
         width, optimizer = tables[0].embedding_dim, tables[0].optimizer
-        if tables[0].placement == "servers" and workers > 1:
+        if tables[0].placement == "servers" and (workers > 1 or places.in_elastic_job()):
             return self._on_servers(tables[0], suffix, workers, rank)
         if tables[0].vocabulary is not None:
             stack = keyed.make(
@@ -319,21 +317,3 @@ def _counts(lookups: combining.Lookups) -> tf.Tensor:
     if batch is not None and batch.is_empty is not None:
         counts *= 1 - tf.cast(batch.is_empty, counts.dtype)
     return counts
-
-
-def _place(name: str, where: str) -> tuple[int, int]:
-    """The number of workers and this worker's rank. `where` the tables are."""
-    if not runtime.is_initialized():
-        return 1, 0
-    if runtime.config().elastic:
-        raise RuntimeError(
-            f"the layer {name!r} has tables that are {where}, and the job is elastic: rows would "
-            "be lost when its workers change; start the job with a fixed number of workers, and "
-            "restore a checkpoint after a failure"
-        )
-    if runtime.size() > 1 and not is_ours(tf.distribute.get_strategy()):
-        raise RuntimeError(
-            f"the layer {name!r} has tables that are {where}, there are {runtime.size()} workers, "
-            "and no BytePSStrategy is in use: make the layer and its model in the strategy's scope"
-        )
-    return runtime.size(), runtime.rank()

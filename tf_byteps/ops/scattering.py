@@ -50,8 +50,8 @@ def alltoall(
     """Sends each worker its rows of a tensor, and receives what the workers have for this one.
 
     A worker's rows for others go to the servers once, and what it receives of them comes from there
-    once, whatever the number of workers. Its rows for itself do not travel. All of it is one exchange
-    of one server, as `gather`. On a GPU the rows are copied to host memory and back.
+    once, whatever the number of workers. Its rows for itself do not travel. All of it is one
+    exchange of one server, as `gather`. On a GPU the rows are copied to host memory and back.
 
     If a server is lost after it has answered some of the workers only, the others get an error:
     nobody else has what was sent to them. An elastic job goes back to its last commit then.

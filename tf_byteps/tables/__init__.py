@@ -14,6 +14,7 @@
 | `key_slots`, `vocabulary` | which key has which row, on one worker, without TensorFlow |
 | `keyed`, `keyed_layouts`, `keyed_files` | such tables in TensorFlow, and in files |
 | `server_table` | a table whose rows are on the servers, as a worker sees it |
+| `server_blocks` | which servers have its blocks, and what those are asked |
 | `server_tables` | several of them at once |
 | `on_servers` | such tables in TensorFlow's programs |
 | `optimizers` | what may be a table's own optimizer |

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
+from tf_byteps import runtime
 from tf_byteps.ops.scattering import alltoall
 from tf_byteps.ops.sparse import slices
 from tf_byteps.tables import layout as layouts
@@ -44,7 +45,7 @@ def reduce(gradient: Any, layout: Layout, name: str, average: bool, factor: floa
         )
     own = slices.merged(gradient)
     if isinstance(layout, ServerLayout):
-        factor = factor / layout.workers if average else factor
+        factor = factor / runtime.size() if average else factor  # which is traced in each epoch
         values = own.values * tf.constant(factor, own.values.dtype)
         return tf.IndexedSlices(values, tf.cast(own.indices, tf.int64), own.dense_shape)
     rows, counts, order = by_owner(layout, tf.cast(own.indices, tf.int64))

@@ -42,6 +42,11 @@ class Layout:
     rank: int
 
     @property
+    def is_spread(self) -> bool:
+        """Whether other processes have rows, too."""
+        return self.workers > 1
+
+    @property
     def rows(self) -> int:
         """Of all tables."""
         return sum(rows for _, rows in self.tables)
@@ -150,6 +155,11 @@ class ServerLayout(Layout):
     slot: int = 0
 
     @property
+    def is_spread(self) -> bool:
+        """Also if an elastic job has one worker now."""
+        return True
+
+    @property
     def rows_of_worker(self) -> int:
         """How many rows the variable has that stands for the table."""
         return 1
@@ -196,13 +206,13 @@ def mark(variable: Any, layout: Layout) -> None:
 
 
 def of(variable: Any) -> Layout | None:
-    """The `Layout` of a variable whose rows are spread over several workers, or `None`.
+    """The `Layout` of a variable of whose rows other processes have some, or `None`.
 
     Args:
         variable: a `keras.Variable` or `tf.Variable`, of any kind.
     """
     layout = marked(variable)
-    return layout if layout is not None and layout.workers > 1 else None
+    return layout if layout is not None and layout.is_spread else None
 
 
 def marked(variable: Any) -> Layout | None:

@@ -47,7 +47,7 @@ def look_up_all(stacks: Sequence[Stack], indices: Sequence[tf.Tensor]) -> list[t
 def _look_up(stack: Stack, indices: tf.Tensor) -> tf.Tensor:
     """What `look_up_all` does, of tables on the workers."""
     variable, layout = stack.variable.value, stack.layout
-    if layout.workers == 1:
+    if not layout.is_spread:
         return tf.gather(variable, indices)
     different, position = tf.unique(indices)
     asked, splits, order = by_owner(layout, different)

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_byteps import runtime
 from tf_byteps.ops.library import token
 from tf_byteps.private.tensorflow import gen_resource_variable_ops
 from tf_byteps.tables import distributions, layout as layouts, saving, server_rules, server_tables
 from tf_byteps.tables.configs import TableConfig
+from tf_byteps.tables.elastic_tables import ElasticTable
 from tf_byteps.tables.layout import ServerLayout
 from tf_byteps.tables.server_requests import Rule
 from tf_byteps.tables.server_table import ServerTable
@@ -30,7 +32,7 @@ _local = threading.local()
 
 
 def make(table: TableConfig, dtype: str) -> ServerTable:
-    """Makes a table on the servers. A collective.
+    """Makes a table on the servers. A collective, but in elastic jobs.
 
     Args:
         table: what the program says of it.
@@ -53,7 +55,8 @@ def make(table: TableConfig, dtype: str) -> ServerTable:
         numbers=numbers,
         seed=distributions.seed_of(table.initializer),
     )
-    return ServerTable(table.name, table.shape, dtype, rule)
+    kind = ElasticTable if runtime.config().elastic else ServerTable
+    return kind(table.name, table.shape, dtype, rule)
 
 
 def note_states(optimizer: Any, layout: ServerLayout) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from tf_byteps import _engine
 from tf_byteps.tables.server_rules import RowRule
 
-MAKE, READ, UPDATE, WRITE, STATE, COPY, REFILL, FILL = range(8)
+MAKE, READ, UPDATE, WRITE, STATE, COPY, REFILL, FILL, MARK, RESUME, KEPT, DROP = range(12)
 _MOST_NUMBERS = 5  # that a rule has
 FOREVER = 1e8  # an exchange ends by a result or an error of the engine, which has the timeouts
 
@@ -32,6 +32,23 @@ class Rule:
     distribution: int
     numbers: tuple[float, float]
     seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """When rows were as servers can make them again.
+
+    Attributes:
+        epoch: the membership epoch.
+        numbers: of changes, of each block.
+    """
+
+    epoch: int
+    numbers: tuple[int, ...]
+
+    def of(self, block: int) -> tuple[int, int]:
+        """That of a block: a TablePoint of cc/base/table_request.h."""
+        return self.epoch, self.numbers[block]
 
 
 def spec(
@@ -67,6 +84,27 @@ def spec(
 
 def head(kind: int, slot: int, number: int, rows: int, rate: float) -> bytes:
     return struct.pack("<IIQqd", kind, slot, number, rows, rate)
+
+
+def kept(answer: bytes) -> tuple[int, dict[tuple[str, int], set[tuple[int, int]]]]:
+    """What a server has kept from earlier epochs: its rank, and the points of blocks.
+
+    Args:
+        answer: to KEPT.
+
+    Returns:
+        The rank; and of each table's name and block the epochs and numbers of its points.
+    """
+    found: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    (rank,), at = struct.unpack_from("<i", answer), 4
+    while at < len(answer):
+        block, _, length, points = struct.unpack_from("<4Q", answer, at)
+        at += 32 + length
+        numbers = struct.unpack_from(f"<{2 * points}Q", answer, at)
+        name = answer[at - length : at].decode()
+        found[name, block] = set(zip(numbers[::2], numbers[1::2], strict=True))
+        at += 16 * points
+    return rank, found
 
 
 def error_of(handle: _engine.Handle) -> _engine.EngineError | None:

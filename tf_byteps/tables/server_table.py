@@ -1,9 +1,7 @@
 """A table whose rows are on the servers, as a worker sees it.
 
 Row r is in block `r % blocks`, at `r // blocks`. There are as many blocks as servers, at most 64.
-Each block is on two servers, if there are two: both get all changes, in the same order, and so have
-the same rows. If one is lost, the other one goes on (protocol rule 38), and worker 0 has its copies
-filled again (`refilling`).
+`server_blocks` says on which servers they are.
 
 What a server is asked is in cc/base/table_request.h. Reads are this worker's own. Changes (`make`,
 `update` and `write`) are made by all workers together: all must call them in the same order.
@@ -12,30 +10,27 @@ What a server is asked is in cc/base/table_request.h. Reads are this worker's ow
 from __future__ import annotations
 
 import collections
+import struct
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tf_byteps import _engine, runtime
-from tf_byteps.exchange import host
-from tf_byteps.tables import refilling, server_requests as requests
-from tf_byteps.tables.server_requests import Rule
+from tf_byteps.tables import server_requests as requests
+from tf_byteps.tables.server_blocks import ServerBlocks
+from tf_byteps.tables.server_requests import Point, Rule
 
-MOST_BLOCKS = 64
-_COPIES = 2
 _CHUNK = 64 << 20  # bytes of rows that are read or written at once
-_HIGHEST_PRIORITY = 2**31 - 1
-_LOWEST_PRIORITY = -(2**31)
 
 _lock = threading.Lock()
-# Session -> how many tables of each name it has.
+# Session, or member of an elastic job -> how many tables of each name it has.
 _names: weakref.WeakKeyDictionary[Any, collections.Counter[str]] = weakref.WeakKeyDictionary()
 
 
-class ServerTable:
+class ServerTable(ServerBlocks):
     """A table whose rows are on the servers. Making it is a collective.
 
     Args:
@@ -51,32 +46,40 @@ class ServerTable:
 
     def __init__(self, name: str, shape: tuple[int, int], dtype: str, rule: Rule) -> None:
         session = runtime.session("a table on the servers")
-        self._session = weakref.ref(session)
         with _lock:
-            used = _names.setdefault(session, collections.Counter())
+            used = _names.setdefault(session.member or session, collections.Counter())
             used[name] += 1
-            self.name = f"{name}#{used[name]}" if used[name] > 1 else name
-        self.shape = shape
+            number = used[name]
+        super().__init__(f"{name}#{number}" if number > 1 else name, shape[0])
+        self.shape, self._rule = shape, rule
         self._dtype = np.dtype(dtype)
         self._widths = (shape[1], *[rule.update.state_width] * rule.update.states)  # by slot
-        self._copies = min(_COPIES, session.num_servers)
-        self.blocks = min(session.num_servers, MOST_BLOCKS, shape[0])
-        self._made = [0] * self.blocks  # changes of each block
-        self._readable = [0] * self.blocks  # which copy has answered
-        self._lacking: set[tuple[int, int]] = set()  # worker 0: blocks and copies without rows
-        self.mutex = threading.Lock()
-        self._make(rule)
+        self._first_begin()
 
-    def _make(self, rule: Rule) -> None:
+    def _first_begin(self) -> None:
+        self._begin(self.homes())
+
+    def _begin(self, homes: list[list[int]], point: Point | None = None) -> None:
+        """Makes the table in this session. A collective.
+
+        Args:
+            homes: the servers of the copies of each block.
+            point: where it goes on, of rows that servers have kept; `None`: it is new.
+        """
+
         def request(block: int) -> np.ndarray[Any, Any]:
             rows = -(-(self.shape[0] - block) // self.blocks)
             shape = (rows, self.shape[1])
-            spec = requests.spec(self.name, shape, self._dtype, (block, self.blocks), rule)
-            head = requests.head(requests.MAKE, 0, self._made[block], 0, 0.0)
-            return np.frombuffer(head + spec, np.uint8)
+            spec = requests.spec(self.name, shape, self._dtype, (block, self.blocks), self._rule)
+            head = requests.head(requests.MAKE if point is None else requests.RESUME, 0, 0, 0, 0.0)
+            at = b"" if point is None else struct.pack("<2Q", *point.of(block))
+            return np.frombuffer(head + at + spec, np.uint8)
 
         with self.mutex:
+            self._place(homes)
             self._begin_change(request, needs_all=True)()
+            if point is not None:
+                self._made = list(point.numbers)
 
     @property
     def states(self) -> int:
@@ -129,19 +132,6 @@ class ServerTable:
             return found
 
         return end
-
-    def _read_answer(
-        self, block: int, handle: _engine.Handle, asked: np.ndarray[Any, Any]
-    ) -> np.ndarray[Any, Any]:
-        """What one of the servers that have the block answers."""
-        try:
-            return handle.wait(requests.FOREVER)
-        except _engine.EngineError as error:
-            if self._copies < _COPIES or not requests.is_lost(error):
-                raise
-        answer = self._start(block, 1 - self._readable[block], asked).wait(requests.FOREVER)
-        self._readable[block] = 1 - self._readable[block]
-        return answer
 
     def update(
         self, rows: np.ndarray[Any, Any], gradients: np.ndarray[Any, Any], rate: float
@@ -230,121 +220,3 @@ class ServerTable:
         return [
             (begin, min(begin + step, self.shape[0])) for begin in range(0, self.shape[0], step)
         ]
-
-    def _request(
-        self,
-        kind: int,
-        slot: int,
-        block: int,
-        places: np.ndarray[Any, Any],
-        values: np.ndarray[Any, Any] | None = None,
-        rate: float = 0.0,
-    ) -> np.ndarray[Any, Any]:
-        head = requests.head(kind, slot, self._made[block], len(places), rate)
-        parts = [np.frombuffer(head, np.uint8), np.ascontiguousarray(places).view(np.uint8)]
-        if values is not None:
-            parts.append(values.reshape(-1).view(np.uint8))
-        return np.concatenate(parts)
-
-    def lacking(self) -> int:
-        """How many copies of blocks have lost their rows, and not got all of them again."""
-        with self.mutex:
-            return len(self._lacking)
-
-    def refill(self) -> tuple[refilling.Outcome, int]:
-        """Copies some rows to a copy that lacks them. Worker 0's thread calls it.
-
-        Returns:
-            What has come of it, DONE if no copy lacks rows, and how many bytes have been copied.
-        """
-        last = refilling.Outcome.DONE
-        with self.mutex:
-            for block, copy in sorted(self._lacking):
-                outcome, copied = self._refill(block, copy)
-                if outcome is refilling.Outcome.MORE:
-                    return outcome, copied
-                if outcome in (refilling.Outcome.DONE, refilling.Outcome.GONE):
-                    self._lacking.remove((block, copy))
-                    return (refilling.Outcome.MORE if self._lacking else outcome), copied
-                last = outcome
-        return last, 0
-
-    def _refill(self, block: int, copy: int) -> tuple[refilling.Outcome, int]:
-        def ask(copy: int, kind: int, places: bytes, body: bytes) -> bytes:
-            head = requests.head(kind, 0, self._made[block], len(places) // 8, 0.0)
-            request = np.frombuffer(head + places + body, np.uint8)
-            handle = self._start(block, copy, request, _LOWEST_PRIORITY)
-            return handle.wait(requests.FOREVER).tobytes()
-
-        return refilling.step(ask, copy, self._made[block])
-
-    def _note_lost(self, block: int, errors: Sequence[Exception | None]) -> None:
-        """Of a change that one copy has made: the other one lacks rows, if it says so."""
-        if runtime.rank() != 0 or self._copies < _COPIES:
-            return
-        lost = {(block, n) for n, error in enumerate(errors) if error and requests.is_lost(error)}
-        self._lacking |= lost
-        if lost:
-            refilling.refiller.begin(self)
-
-    def _start(
-        self,
-        block: int,
-        copy: int,
-        request: np.ndarray[Any, Any],
-        priority: int = _HIGHEST_PRIORITY,
-    ) -> _engine.Handle:
-        if runtime.session("a table on the servers") is not self._session():
-            raise RuntimeError(
-                f"the table {self.name!r} was on the servers of an earlier session, and is gone: "
-                "make its layer after init, and load a checkpoint"
-            )
-        return _engine.exchange(
-            request,
-            name=f"table {self.name}/block {block}/copy {copy}",
-            kind="table",
-            home=block + copy,
-            priority=priority,
-        )
-
-    def _begin_change(
-        self, request: Callable[[int], np.ndarray[Any, Any]], needs_all: bool = False
-    ) -> Callable[[], None]:
-        """Begins a change of all blocks, on all servers that have them.
-
-        Args:
-            request: what to ask for, of a block.
-            needs_all: a change that one of two servers refuses is an error.
-
-        Returns:
-            A function that waits for it.
-        """
-        begun = []
-        for block in range(self.blocks):
-            asked = request(block)
-            begun.append([self._start(block, copy, asked) for copy in range(self._copies)])
-
-        def end() -> None:
-            failed: list[Exception] = []
-            for block, handles in enumerate(begun):
-                outcomes = [requests.error_of(handle) for handle in handles]
-                errors = [error for error in outcomes if error is not None]
-                is_made = len(errors) < len(handles)
-                if is_made and not (needs_all and any(not requests.is_lost(e) for e in errors)):
-                    self._made[block] += 1
-                    self._note_lost(block, outcomes)
-                else:
-                    failed += errors
-            self._raise_first(failed)
-
-        return end
-
-    def _raise_first(self, errors: Sequence[Exception]) -> None:
-        """Raises one of the errors, if there is one: what is wrong before what is lost."""
-        if not errors:
-            return
-        error = min(errors, key=requests.is_lost)
-        with host.errors_as_raised():
-            if not requests.is_lost(error):
-                raise error
-            raise requests.lost(self.name, error)
