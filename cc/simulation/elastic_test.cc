@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -39,6 +41,7 @@ TEST_F(ElasticTest, NoSeedMixesEpochsOrEndsWithoutAWorker) {
   EXPECT_GT(all.row_exchanges, 1000u);
   EXPECT_GT(all.gpu_exchanges, 1000u);
   EXPECT_GT(all.lost_gpu_workers, 10u);
+  EXPECT_GT(all.resumed_tables, 50u);
 }
 
 TEST_F(ElasticTest, SeedsThatFailedDoSoNoMore) {
@@ -105,6 +108,35 @@ TEST_F(ElasticTest, RowsThatAreLostAreFound) {
 // Protocol rule 5: the same with the rows of an alltoall as in a job that is not elastic.
 TEST_F(ElasticTest, RowsThatGoToTheWrongWorkerAreFound) {
   EXPECT_TRUE(IsFound(WrongRows(), Programs::kElastic));
+}
+
+// Changes the values of a request to a table, of this kind.
+Plant InTableRequests(TableRequest::Kind kind,
+                      const std::function<void(std::string* request)>& change) {
+  return [=](SimulatedNetwork* network) {
+    network->tamper().on_frame = [=](const std::string& from, const std::string&,
+                                     OutgoingFrame* frame) {
+      const FrameHeader& header = frame->header;
+      const bool is_request = header.type == FrameType::kPush && frame->payload != nullptr &&
+                              header.payload_bytes >= 32 && from.rfind("worker", 0) == 0;
+      if (!is_request) return;
+      std::string request(static_cast<const char*>(frame->payload), header.payload_bytes);
+      if (NumberAt<uint32_t>(request, 0) != static_cast<uint32_t>(kind)) return;
+      change(&request);
+      ReplacePayload(frame, std::move(request));
+    };
+  };
+}
+
+// Protocol rule 40: a server does not note where rows are at a commit.
+TEST_F(ElasticTest, ACommitOfATableThatIsNotNotedIsFound) {
+  EXPECT_TRUE(IsFound(InTableRequests(TableRequest::Kind::kMark,
+                                      [](std::string* request) {
+                                        const auto kind =
+                                            static_cast<uint32_t>(TableRequest::Kind::kState);
+                                        std::memcpy(request->data(), &kind, sizeof(kind));
+                                      }),
+                      Programs::kElastic));
 }
 
 // Protocol rule 21: nobody hears that a worker is lost, and so the epoch does not end.

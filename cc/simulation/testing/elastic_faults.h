@@ -96,9 +96,9 @@ class ElasticFaults : protected SimulationRun {
     if (kind <= 4) {
       if (worker != nullptr) LoseWorker(worker);
     } else if (kind <= 6) {
-      if (server != nullptr) LoseServer(server);
+      if (server != nullptr && !keeps_servers_) LoseServer(server);
     } else if (kind == 7) {
-      if (server != nullptr && Chance(0.3)) {
+      if (server != nullptr && !keeps_servers_ && Chance(0.3)) {
         NoteLossOfServer(server->name);
         CutOff(server->name);
       } else if (worker != nullptr) {
@@ -197,6 +197,7 @@ class ElasticFaults : protected SimulationRun {
   int64_t steps_nanos_ = 0;  // how long all steps take, about
   size_t sent_away_ = 0;
   bool has_ended_ = false;
+  bool keeps_servers_ = false;  // they have rows of a table, and none is lost
 };
 
 }  // namespace byteps

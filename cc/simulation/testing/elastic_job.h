@@ -42,6 +42,7 @@ class ElasticJob final : private ElasticFaults {
       : ElasticFaults(seed, keeps_log),
         has_forms_(seed % 10 == 5 || seed % 10 == 7),
         has_gpus_(seed % 5 == 4) {
+    keeps_servers_ = seed % 10 == 1 || seed % 10 == 2;
     if (plant) plant(&network_);
   }
 
@@ -62,8 +63,8 @@ class ElasticJob final : private ElasticFaults {
     const size_t num_workers = 1 + Draw(2);
     rendezvous_.emplace(job_, num_workers, job_.server_hosts.size(), kMostWorkers, &network_);
     program_.emplace(
-        &schedule_, has_forms_ || (has_gpus_ && Chance(0.7)), has_gpus_, &*rendezvous_,
-        [this](const ElasticEpoch& epoch) { return MayFail(epoch); }, &outcome_);
+        &schedule_, has_forms_ || (has_gpus_ && Chance(0.7)), has_gpus_, keeps_servers_,
+        &*rendezvous_, [this](const ElasticEpoch& epoch) { return MayFail(epoch); }, &outcome_);
     faults_left_ = static_cast<int>(Draw(6));
     schedule_.After(kLongestNanos, [this] { Expect(has_ended_, "the job does not end"); });
     rendezvous_->OnBegun([this] { DrawFaultOfStart(); });
@@ -149,8 +150,9 @@ class ElasticJob final : private ElasticFaults {
 
   void RunServer(Process* process) {
     schedule_.BelongTo(process->name);
+    const auto kept = std::make_shared<KeptTables>();
     while (true) {
-      auto server = std::make_unique<Server>(job_.options, NewVan(process->name));
+      auto server = std::make_unique<Server>(job_.options, NewVan(process->name), kept);
       (void)server->Listen("", 0);
       int32_t rank = 0;
       const Endpoint listens_at = server->endpoint();

@@ -15,11 +15,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cc/simulation/testing/elastic_rendezvous.h"
+#include "cc/simulation/testing/elastic_tables.h"
 #include "cc/simulation/testing/event_schedule.h"
 #include "cc/simulation/testing/program_exchange.h"
 #include "cc/simulation/testing/set_exchange.h"
@@ -39,6 +41,7 @@ struct ElasticState {
     bool operator==(const Values& other) const {
       return step == other.step && digest == other.digest;
     }
+    ElasticRows rows;  // if it has a table
   };
   Values now, committed;
 };
@@ -53,6 +56,7 @@ struct ElasticSession {
   // All of them.
   std::vector<std::shared_ptr<ProgramExchange>> sent;
   std::vector<std::shared_ptr<SetExchange>> of_steps;
+  std::vector<int64_t> homes;  // of its table's blocks
 
   std::string What() const { return name + ", epoch " + std::to_string(epoch->number) + ": "; }
 };
@@ -66,9 +70,10 @@ class ElasticProgram {
   };
 
   // All outlive it. `has_forms`: steps exchange tensors of all kinds that are the same on all
-  // workers or of their own rows, with codecs; else sums and broadcasts. `may_fail`: whether an
+  // workers or of their own rows, with codecs; else sums and broadcasts. `has_tables`: steps
+  // change a table on the servers, too. `may_fail`: whether an
   // exchange of the epoch may fail, because somebody is lost.
-  ElasticProgram(EventSchedule* schedule, bool has_forms, bool has_gpus,
+  ElasticProgram(EventSchedule* schedule, bool has_forms, bool has_gpus, bool has_tables,
                  ElasticRendezvous* rendezvous,
                  std::function<bool(const ElasticEpoch& epoch)> may_fail,
                  SimulationOutcome* outcome)
@@ -87,6 +92,7 @@ class ElasticProgram {
     commits_after_ = 1 + static_cast<int64_t>(schedule_.Draw(3));
     pause_ns_ = static_cast<int64_t>(schedule_.Draw(schedule_.Chance(0.5) ? 1000000 : 5000)) * 1000;
     gives_up_ = schedule_.Chance(0.4);
+    if (has_tables) tables_.emplace(schedule, outcome);
   }
 
   int64_t steps() const { return steps_; }
@@ -100,7 +106,7 @@ class ElasticProgram {
   uint64_t ResultBytes(int32_t num_workers) const {
     uint64_t bytes = 8 * sizeof(int64_t);  // the state, and whether there is a change
     for (const SetTensor& tensor : tensors_) bytes += tensor.OfJob(num_workers).ResultBytes();
-    return bytes;
+    return tables_.has_value() ? bytes + ElasticTables::kMostBytes : bytes;
   }
 
   End Run(ElasticSession* own, ElasticState* state) {
@@ -108,7 +114,8 @@ class ElasticProgram {
     while (is_well && state->now.step < steps_) {
       is_well = Step(own, state);
       if (!is_well || state->now.step % commits_after_ != 0) continue;
-      Commit(*own, state);
+      is_well = Commit(*own, state);
+      if (!is_well) continue;
       bool is_to_change = rendezvous_.IsToChange(own->name, own->epoch);
       is_well = AgreeOnChange(own, &is_to_change);
       if (is_well && is_to_change) return End::kChange;
@@ -218,9 +225,45 @@ class ElasticProgram {
     const auto exchange = Send(own, "state", ExchangeKind::kBroadcast, 0,
                                {state->committed.step, state->committed.digest});
     if (!Check(*own, "the state", exchange->Await())) return false;
-    const ElasticState::Values got = {exchange->output[0], exchange->output[1]};
+    const ElasticState::Values got = {exchange->output[0], exchange->output[1], sent.rows};
     Expect(got == sent, own->What() + "the state is not that of rank 0");
+    if (tables_.has_value()) return SyncTable(own, got, state);
     state->now = state->committed = got;
+    return true;
+  }
+
+  TableSession TableOf(const ElasticSession& own) {
+    TableSession session;
+    session.worker = own.worker;
+    session.what = own.What();
+    session.epoch = own.epoch->job.epoch;
+    session.rank = own.rank;
+    session.num_workers = own.epoch->job.num_workers();
+    session.num_servers = own.epoch->job.num_servers();
+    session.check = [this, &own](const std::string& what, const Status& status) {
+      return Check(own, what, status);
+    };
+    return session;
+  }
+
+  // With rank 0's state `got`, which is this worker's once all know where the rows are.
+  bool SyncTable(ElasticSession* own, const ElasticState::Values& got, ElasticState* state) {
+    const TableSession session = TableOf(*own);
+    std::vector<int64_t> homes;
+    if (own->rank == 0 && !tables_->Plan(session, got.rows, &homes)) return false;
+    homes.resize(session.num_servers * std::min(2, session.num_servers));
+    const auto exchange = Send(own, "homes", ExchangeKind::kBroadcast, 0, homes);
+    if (!Check(*own, "where a table is", exchange->Await())) return false;
+    own->homes = exchange->output;
+    state->now = state->committed = got;
+    if (!tables_->Begin(session, own->homes, &state->now.rows)) return false;
+    return CommitTable(*own, state);
+  }
+
+  bool CommitTable(const ElasticSession& own, ElasticState* state) {
+    if (!tables_->Mark(TableOf(own), own.homes, state->committed.rows.point, &state->now.rows))
+      return false;
+    state->committed = state->now;
     return true;
   }
 
@@ -245,6 +288,8 @@ class ElasticProgram {
     for (size_t i = 0; i < sent.size(); ++i) {
       if (sent[i] != nullptr) is_well = CheckSum(*own, step, i, *sent[i], state) && is_well;
     }
+    if (is_well && tables_.has_value())
+      is_well = tables_->Step(TableOf(*own), own->homes, step, &state->now.rows);
     ++state->now.step;
     return is_well;
   }
@@ -292,12 +337,14 @@ class ElasticProgram {
     return true;
   }
 
-  void Commit(const ElasticSession& own, ElasticState* state) {
+  bool Commit(const ElasticSession& own, ElasticState* state) {
+    if (tables_.has_value() && !CommitTable(own, state)) return false;
     state->committed = state->now;
     const auto [kept, is_first] =
         commits_.emplace(std::make_pair(own.epoch, state->now.step), state->now);
     Expect(is_first || kept->second == state->now,
            own.What() + "a commit is not the same on all workers");
+    return true;
   }
 
   // As State.check_host_updates does.
@@ -315,6 +362,7 @@ class ElasticProgram {
   std::vector<SetTensor> tensors_;  // of no epoch
   std::map<const ElasticEpoch*, std::vector<SetTensor>> of_epochs_;
   SetResults results_;
+  std::optional<ElasticTables> tables_;
   int64_t steps_ = 0, commits_after_ = 1, pause_ns_ = 0;
   bool gives_up_ = false;
   std::map<const ElasticEpoch*, ElasticState::Values> sent_states_;  // by rank 0

@@ -21,7 +21,8 @@ struct SimulationOutcome {
            rounds_without_joined = 0, filled_copies = 0;
   // Of elastic jobs.
   uint64_t epochs = 0, rollbacks = 0, failed_starts = 0, lost_sessions = 0, killed_servers = 0,
-           cut_off_processes = 0, new_workers = 0, workers_sent_away = 0, done_workers = 0;
+           cut_off_processes = 0, new_workers = 0, workers_sent_away = 0, done_workers = 0,
+           resumed_tables = 0;
 
   void Add(const SimulationOutcome& other) {
     for (const auto& [count, what] : kCounts) this->*count += other.*count;
@@ -38,7 +39,7 @@ struct SimulationOutcome {
     uint64_t SimulationOutcome::* count;
     const char* what;
   };
-  static const Count kCounts[29];
+  static const Count kCounts[30];
 };
 
 inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
@@ -71,6 +72,7 @@ inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
     {&SimulationOutcome::new_workers, "workers started later"},
     {&SimulationOutcome::workers_sent_away, "workers sent away"},
     {&SimulationOutcome::done_workers, "workers that made all steps"},
+    {&SimulationOutcome::resumed_tables, "times a worker went on with a table"},
 };
 
 }  // namespace byteps

@@ -48,14 +48,20 @@ struct TableExchange : ExchangeEnd {
 
   static std::shared_ptr<TableExchange> Begin(Worker* worker, int block, int copy,
                                               std::string bytes) {
+    return Begin(worker, "table/block " + std::to_string(block) + "/copy " + std::to_string(copy),
+                 block + copy, std::move(bytes));
+  }
+
+  static std::shared_ptr<TableExchange> Begin(Worker* worker, const std::string& name, int home,
+                                              std::string bytes) {
     auto begun = std::make_shared<TableExchange>();
     begun->input = std::move(bytes);
     ExchangeRequest request;
-    request.tensor.name = "table/block " + std::to_string(block) + "/copy " + std::to_string(copy);
+    request.tensor.name = name;
     request.tensor.kind = ExchangeKind::kTable;
     request.tensor.dtype = DType::kUInt8;
     request.tensor.shape = {-1};
-    request.tensor.home = block + copy;
+    request.tensor.home = home;
     request.input = begun->input.data();
     request.gather_rows = static_cast<int64_t>(begun->input.size());
     request.keep_alive = begun;
