@@ -53,6 +53,18 @@ def test_a_stopped_worker_is_given_up(elastic):
 
 
 @pytest.mark.slow
+def test_a_stopped_worker_does_not_hold_up_the_end(elastic):
+    job = elastic("--min-np", "1", "--max-np", "2", "--grace", "1")
+    job.running.wait_for("of 2 from 0", 2)
+    job.kill(1, signal.SIGSTOP)
+    job.running.wait_for("rank 0 of 1 from")
+    code, output = job.finish()
+    assert code == 0, output
+    assert output.count("finished with 1") == 1
+    assert "killing what has not ended in 1 s: worker 1" in output
+
+
+@pytest.mark.slow
 def test_server_processes_come_along(elastic):
     job = elastic("--min-np", "1", "--max-np", "2", "--servers", "2")
     job.running.wait_for("of 2 from 0", 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 import typing
 from typing import Any
@@ -183,14 +182,15 @@ class ElasticJob(Job):
             if running.code != 0:
                 return self._blame(running)
             self._has_finished = True
-            self._end_newcomers()
+            self._end_others()
         super()._on_ended(running)
 
-    def _end_newcomers(self) -> None:
-        """The job is over: workers that have not come to take part are not needed."""
+    def _end_others(self) -> None:
+        """The job is over: workers that take no part are not needed, as those that come, and those
+        that were given up because they are stopped."""
         for running in self._alive(role="worker"):
             if str(running.task.number) not in self._reports.members:
-                running.tell(signal.SIGTERM)
+                self._ending.ask_apart(running)
 
     def _on_worker_ended(self, running: RunningTask) -> None:
         place = next((p for p in self._places if p.running is running), None)

@@ -30,6 +30,7 @@ class Ending:
         self._tasks, self._screen, self._grace = tasks, screen, grace
         self._since: float | None = None
         self._killed_since: float | None = None
+        self._apart: list[tuple[RunningTask, float]] = []  # each with when it is killed
 
     @property
     def has_begun(self) -> bool:
@@ -42,6 +43,11 @@ class Ending:
             self._since = time.monotonic()
         for running in alive(self._tasks, role):
             running.tell(number)
+
+    def ask_apart(self, running: RunningTask) -> None:
+        """Asks one process to end while the others go on. One that is stopped is killed later."""
+        running.tell(signal.SIGTERM)
+        self._apart.append((running, time.monotonic() + self._grace))
 
     def interrupt(self, number: int) -> None:
         """A signal has come: asks processes to end; kills them if it is not the first."""
@@ -63,6 +69,7 @@ class Ending:
     def escalate(self) -> None:
         """Kills who has been asked to end, and has had the time for it. To be called often."""
         now = time.monotonic()
+        self._kill_apart(now)
         if self.interrupted_by and not alive(self._tasks, "worker"):
             self._ask_rest(now)
         if self._killed_since is not None:
@@ -70,9 +77,7 @@ class Ending:
                 for running in alive(self._tasks):  # the shell of a host that answers no more
                     running.process.kill()
         elif self._since is not None and now - self._since > self._grace:
-            names = ", ".join(r.task.label for r in alive(self._tasks) if r.told_to_end)
-            if names:
-                self._screen.say(f"killing what has not ended in {self._grace:g} s: {names}")
+            self._say_late([r for r in alive(self._tasks) if r.told_to_end])
             self.kill(only_told=True)
 
     def kill(self, only_told: bool = False) -> None:
@@ -81,6 +86,18 @@ class Ending:
         for running in alive(self._tasks):
             if running.told_to_end or not only_told:
                 running.tell(signal.SIGKILL)
+
+    def _kill_apart(self, now: float) -> None:
+        late = alive(running for running, kill_at in self._apart if now > kill_at)
+        self._apart = [(running, kill_at) for running, kill_at in self._apart if now <= kill_at]
+        self._say_late(late)
+        for running in late:
+            running.tell(signal.SIGKILL)
+
+    def _say_late(self, late: Sequence[RunningTask]) -> None:
+        names = ", ".join(running.task.label for running in late)
+        if names:
+            self._screen.say(f"killing what has not ended in {self._grace:g} s: {names}")
 
     def _ask_rest(self, now: float) -> None:
         """The workers have ended: asks those that they needed, which get a grace of their own."""
