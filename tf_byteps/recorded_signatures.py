@@ -52,6 +52,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "JAXTrainer.__init__": ("(self)",),
     "JAXTrainer._get_metrics_result_or_logs": ("(self, logs)",),
     "JAXTrainer._make_function": ("(self, step_function, concatenate_outputs=None)",),
+    "JAXTrainer._symbolic_build": ("(self, iterator=None, data_batch=None)",),
     "JAXTrainer.evaluate": (
         "(self, x=None, y=None, batch_size=None, verbose=None, "
         "sample_weight=None, steps=None, callbacks=None, return_dict=None, "

@@ -282,6 +282,28 @@ def generators():
     )
 
 
+def without_batches():
+    """The first epochs of a training have no batch: before the model is built, and later."""
+    import tensorflow as tf
+
+    x, y = data()
+    model = model_of("adam", metrics=["accuracy"])
+    rows = tf.data.Dataset.from_tensor_slices((x, y)).batch(12)
+    rest = rows.skip(len(rows))
+    of_unknown_length = rest.filter(lambda *_: True)
+    seen, found = Losses(), {}
+    for name, given in {
+        "not built": {"x": of_unknown_length},
+        "all": {"x": rows},
+        "unknown": {"x": of_unknown_length, "validation_data": (x, y)},
+        "known": {"x": rest},
+        "steps": {"x": of_unknown_length, "steps_per_epoch": 3},
+    }.items():
+        history = model.fit(**given, epochs=2, verbose=0, callbacks=[seen])
+        found[name] = [history.epoch, sorted(history.history)]
+    return facts(model, found=found, batches=len(seen.losses))
+
+
 def random_states():
     """Without a seed, workers shuffle as worker 0 does."""
     x, y = data()

@@ -16,7 +16,7 @@ _ENVIRONMENT = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 _EQUAL = ["arrays", "accumulation", "loss_scale", "inputs", "losses", "own_step", "by_hand"]
 _STEPS = 'own_steps={"names": ["Clips", "ClipsOfKeras"]}'
 _ALL_STEPS = "own_steps"
-_EQUAL += [_STEPS, "own_optimizers", "generators", "at_once"]
+_EQUAL += [_STEPS, "own_optimizers", "generators", "at_once", "without_batches"]
 _EQUAL_WITH_THREE = ["arrays", "losses", "by_hand"]
 _OTHERS = ["normalization", "dropout", "stopping", "compression", "refusals", "left"]
 _OTHERS += ["left_outside_fit", "random_states", "exchanged", "lengths"]
@@ -105,6 +105,15 @@ def test_batches_of_datasets_are_not_copied(two):
         assert shared == [True] * 3
         assert writeable == [False] * 3
         assert of_sparse == "BCOO"  # as Keras has it
+
+
+def test_an_epoch_without_batches_ends_without_logs(two):
+    """As Keras's do on TensorFlow."""
+    for result in two["without_batches"]:
+        validated = ["val_accuracy", "val_loss"]
+        for name, keys in {"not built": [], "unknown": validated, "known": [], "steps": []}.items():
+            assert result["found"][name] == [[0, 1], keys], name
+        assert result["batches"] == 10
 
 
 def test_moving_statistics_are_the_same_on_all_workers(two):

@@ -12,6 +12,7 @@ whether one is at work and otherwise does exactly what Keras does.
 | `evaluate` and `predict` of `TensorFlowTrainer` | their batches are no samples of the training |
 | `JAXTrainer.train_on_batch` | weights are compared before the first step |
 | `JAXTrainer.make_train_function` | exchanges start while backpropagation goes on |
+| `JAXTrainer._symbolic_build`, both methods above on JAX | see `strategy.jax.empty_epochs` |
 """
 
 import threading

@@ -26,7 +26,13 @@ from tf_byteps.keras.jax.optimizer import Distributed, DistributedLossScale
 from tf_byteps.keras.jax.reduction import GradientReduction
 from tf_byteps.keras.jax.scalars import Scalars
 from tf_byteps.private.keras_jax import JAXTrainer
-from tf_byteps.strategy.jax import failures, initial_values, position as positions, scopes
+from tf_byteps.strategy.jax import (
+    empty_epochs,
+    failures,
+    initial_values,
+    position as positions,
+    scopes,
+)
 from tf_byteps.types import TensorLike, Variable
 from tf_byteps.wrapping import wrap_all
 
@@ -180,6 +186,7 @@ class Jax(Framework):
 
     def install(self) -> None:
         wrap_all(training.changes())
+        empty_epochs.install()
 
 
 def _array(value: TensorLike, what: str) -> np.ndarray:

@@ -49,6 +49,15 @@ def is_noted(model: Any) -> bool:
     return model is not None and model in _epochs
 
 
+def is_resumed(model: Any) -> bool:
+    """Whether an earlier training has made steps of a model's present epoch."""
+    epochs = _epochs.get(model)
+    if epochs is None or epochs.pending is None:
+        return False
+    position, batch, _ = epochs.pending
+    return batch > 0 and epochs.begun == position["epochs"] + 1
+
+
 def of(model: Any, in_epoch: bool) -> dict[str, Any]:
     """The position of a model's training, a value for JSON.
 

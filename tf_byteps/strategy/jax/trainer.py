@@ -22,6 +22,7 @@ from tf_byteps.jax.errors import raise_late_failure
 from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
 from tf_byteps.strategy.jax import (
     batches,
+    empty_epochs,
     failures,
     initial_values,
     own_callbacks,
@@ -335,5 +336,9 @@ def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:
     raise_late_failure()  # before callbacks save what the epoch has made
     if not getattr(_local, "evaluates", False):
         statistics.end_epoch(self)
+        if logs is empty_epochs.NO_LOGS:
+            if not position.is_resumed(self):
+                return {}  # a worker that is new has no metrics yet
+            logs = self.get_metrics_result()
     metrics.reduce_states(self)
     return metrics.of_all_workers(self, original(self, logs))
