@@ -4,9 +4,12 @@ EPOCHS`.
 As `tests.elastic.training`, in float64: weights must be those of one worker but for the last bits.
 HOW is "fit" (with `BytePSStrategy`), "distributed" (`fit` with `DistributedOptimizer`), "batches"
 (`train_on_batch` with the strategy) or "loop", which has no Keras: a state of trees, and a jitted
-step. The state counts how often each image was used, in the steps that led to the final weights.
+step. The first two may be followed by "backup" (workers), or "generator": an input of unknown
+length, and commits where it ends. The state counts how often each image was used, in the steps that
+led to the final weights.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -19,8 +22,10 @@ from sklearn.datasets import load_digits
 
 import tf_byteps as bps
 from tests.elastic.progress import BATCHES, COMMIT, SECONDS, Noting
+from tf_byteps.exchange.object_gather import gather_objects
 
 BATCH = 60  # over all workers: 1, 2 and 3 have equal pieces
+BACKUP = 2  # workers
 RATE = 0.05
 
 
@@ -96,9 +101,19 @@ def loop(folder, epochs):
     report(folder, state, arrays, float(loss_of(state.weights, images, labels)), resets)
 
 
+def of_unknown_length(rows, size):
+    """Batches of rows, as a dataset that does not say how many there are."""
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(rows).filter(lambda *_: True).batch(size)
+
+
 def with_keras(how, folder, epochs):
     """Trains with Keras."""
     import keras
+
+    how, *options = how.split()
+    backup = {"backup_workers": BACKUP} if "backup" in options else {}
 
     class State(Noting, bps.elastic.KerasState):
         """Says how far it has come."""
@@ -118,9 +133,9 @@ def with_keras(how, folder, epochs):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = keras.optimizers.SGD(RATE, momentum=0.9)
     if how == "distributed":
-        model.compile(bps.DistributedOptimizer(optimizer), loss)
+        model.compile(bps.DistributedOptimizer(optimizer, **backup), loss)
     else:
-        with bps.BytePSStrategy().scope():
+        with bps.BytePSStrategy(**backup).scope():
             model.compile(optimizer, loss)
     state = State(model, epoch=0, batch=0, counts=np.zeros(len(images), np.int64))
     state.folder, resets = folder, []
@@ -128,24 +143,20 @@ def with_keras(how, folder, epochs):
 
     def fit(state):
         order = order_of(state.epoch)[state.batch :]
-        numbers = (own(order) if how == "distributed" else order).ravel()
+        if how == "distributed":
+            order = own(order)
+        data = images[order.ravel()], labels[order.ravel()]
+        given = {"x": data[0], "y": data[1], "batch_size": order.shape[1]}
+        if "generator" in options:
+            given = {"x": of_unknown_length(data, order.shape[1])}
         callbacks = [
-            bps.elastic.CommitStateCallback(state, COMMIT),
+            bps.elastic.CommitStateCallback(state, BATCHES if "generator" in options else COMMIT),
             bps.elastic.UpdateBatchStateCallback(state),
             bps.elastic.UpdateEpochStateCallback(state),
             Counts(),
         ]
-        size = len(numbers) // len(order)
         until = {"initial_epoch": state.epoch, "epochs": state.epoch + 1}
-        model.fit(
-            images[numbers],
-            labels[numbers],
-            size,
-            shuffle=False,
-            verbose=0,
-            callbacks=callbacks,
-            **until,
-        )
+        model.fit(**given, shuffle=False, verbose=0, callbacks=callbacks, **until)
 
     def batches(state):
         for numbers in order_of(state.epoch)[state.batch :]:
@@ -173,12 +184,15 @@ def with_keras(how, folder, epochs):
 
 def report(folder, state, weights, loss, resets):
     """Writes what came of it, on rank 0."""
+    digest = hashlib.sha256(b"".join(each.tobytes() for each in weights)).hexdigest()
+    digests = gather_objects("digests", digest)
     if bps.rank() != 0:
         return
     counts = np.asarray(state.counts)
     result = {
         "weights": [each.ravel().tolist() for each in weights],
         "loss": loss,
+        "digests": len(set(digests)),
         "least": int(counts.min()),
         "most": int(counts.max()),
         "epochs": state.epoch,

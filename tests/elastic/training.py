@@ -1,8 +1,9 @@
 """Trainings of digits that lose workers: `python -m tests.elastic.training HOW FOLDER EPOCHS`.
 
 HOW is "fit" or "loop", or "fit" with something more: "backup" (workers), "compiled" (by XLA),
-"cross_step" or "quorum" (of local steps), whose models count nothing. A quorum's workers are at
-different batches, and commit after epochs only. A variable of the state counts how often each image
+"generator" (an input of unknown length, and commits where it ends), "cross_step" or "quorum" (of
+local steps), whose models count nothing. A quorum's workers are at different batches, and commit
+after epochs only. A variable of the state counts how often each image
 was used, over all workers, in the steps that led to the final weights: steps that were taken back
 are not in it. Rank 0 writes `result.json` into FOLDER; all write a line to `progress.txt` with each
 commit, for those who kill them, and train no further than `limit.txt` says.
@@ -21,7 +22,7 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 
 import tf_byteps as bps
-from tests.elastic.progress import COMMIT, SECONDS, Noting
+from tests.elastic.progress import BATCHES, COMMIT, SECONDS, Noting
 
 BATCH = 64  # over all workers
 BACKUP = 2  # workers
@@ -86,7 +87,8 @@ def main(how, folder, epochs):
     state.folder = folder
     resets = []
     state.register_reset_callbacks([lambda: resets.append(bps.size())])
-    train = {"loop": Loop, "quorum": FitByEpochs}.get(how, Fit)(strategy, model)
+    kinds = {"loop": Loop, "quorum": FitByEpochs, "generator": FitGenerator}
+    train = kinds.get(how, Fit)(strategy, model)
     bps.elastic.run(train)(state, epochs)
     if bps.rank() == 0:
         report(folder, state, loss, resets)
@@ -108,13 +110,15 @@ class Pause(keras.callbacks.Callback):
 class Fit:
     """Trains with `Model.fit`, an epoch at a time."""
 
+    batches_per_commit = COMMIT
+
     def __init__(self, strategy, model):
         del strategy, model  # the state has them
 
     def __call__(self, state, epochs):
         state.note("begin")
         while state.epoch < epochs:
-            rest = batches(state.epoch).skip(state.batch)
+            rest = self.rest(state)
             if not isinstance(state.model, Digits):
                 rest = rest.map(lambda inputs, labels, weights: (inputs[0], labels, weights))
             until = {"initial_epoch": state.epoch, "epochs": state.epoch + 1}
@@ -122,15 +126,28 @@ class Fit:
             state.model.fit(rest, shuffle=False, verbose=0, callbacks=callbacks, **until)
             self.end_epoch(state)
 
+    def rest(self, state):
+        """Batches of the epoch that are not done."""
+        return batches(state.epoch).skip(state.batch)
+
     def callbacks(self, state):
         return [
-            bps.elastic.CommitStateCallback(state, COMMIT),
+            bps.elastic.CommitStateCallback(state, self.batches_per_commit),
             bps.elastic.UpdateBatchStateCallback(state),
             bps.elastic.UpdateEpochStateCallback(state),
         ]
 
     def end_epoch(self, state):
         """What the callbacks have not done."""
+
+
+class FitGenerator(Fit):
+    """The same with an input that does not say how long it is, and commits where it ends."""
+
+    batches_per_commit = BATCHES
+
+    def rest(self, state):
+        return super().rest(state).unbatch().filter(lambda *_: True).batch(BATCH)
 
 
 class FitByEpochs(Fit):

@@ -13,22 +13,20 @@ import os
 import pathlib
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-import psutil
 from absl import flags
 
 from benchmarks import options
 from tests.cluster import ROOT, clean_environment
+from tests.elastic.disturbing import Killer
 from tests.elastic.progress import BATCHES, COMMIT
 
 WORKERS = 3
 _EPOCHS_A_KILL = 0.4
-_PAUSE_SECONDS = 1.0
 _ENVIRONMENT = {
     "BYTEPS_HEARTBEAT_INTERVAL": "1",
     "BYTEPS_HEARTBEAT_TIMEOUT": "20",
@@ -47,7 +45,7 @@ class Outcome:
     Attributes:
         code: bpslaunch's exit code; None if it had to be ended.
         result: see `tests.elastic.training`, or None.
-        kills: how many workers were killed.
+        kills: how many workers were killed; or how often something else was done to them.
         seconds: how long it took.
         output: what it printed.
         strays: from where training went on that was no commit; nothing should be.
@@ -73,6 +71,7 @@ def train(
     environment=None,
     program="training",
     servers=0,
+    disturb=None,
 ):
     """Trains, and kills workers meanwhile; returns an `Outcome`.
 
@@ -88,11 +87,13 @@ def train(
         environment: more variables.
         program: "training", "jax_training" or a module of another folder.
         servers: processes of their own; 0: workers have them.
+        disturb: makes a `Disturber` of the folder of the training, for something else than kills.
     """
     module = program if "." in program else f"tests.elastic.{program}"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "1"]
+        disturber = disturb(folder) if disturb else _killer(folder, epochs, kills, seed, say)
+        command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "1", *disturber.options]
         command += ["--max-np", str(workers), "--host-failures", "0" if restart else "1"]
         command += ["--servers", str(servers)] if servers else []
         command += ["--", sys.executable, "-m", module, how, name, str(epochs)]
@@ -108,10 +109,10 @@ def train(
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        killer = _Killer(job, module, folder, epochs * BATCHES, kills, random.Random(seed), say)
+        disturber.watch(job, module)
         try:
             while job.poll() is None and time.monotonic() < begin + limit:
-                killer.step()
+                disturber.step()
                 time.sleep(0.05)
         finally:
             if job.poll() is None:
@@ -128,7 +129,15 @@ def train(
         if (folder / "result.json").exists():
             result = json.loads((folder / "result.json").read_text())
         text = (folder / "output.txt").read_text(errors="replace")
-        return Outcome(code, result, killer.done, seconds, text, _strays(folder))
+        return Outcome(code, result, disturber.done, seconds, text, _strays(folder))
+
+
+def _killer(folder, epochs, kills, seed, say):
+    chance = random.Random(seed)
+    # The last batches are left alone: who has finished is not started again.
+    span = max(0, epochs * BATCHES - 2 * BATCHES)
+    moments = sorted(chance.uniform(COMMIT, COMMIT + span) for _ in range(kills))
+    return Killer(folder, moments, say, chance)
 
 
 def _strays(folder):
@@ -136,73 +145,6 @@ def _strays(folder):
     begins = {int(line[1]) for line in lines if line[0] == "begin"}
     commits = {int(line[1]) for line in lines if line[0] == "commit"} | {0}
     return sorted(begins - commits)
-
-
-class _Killer:
-    """Kills workers when training has come so far, and keeps it from going too far."""
-
-    def __init__(self, job, module, folder, batches, kills, chance, say):
-        self._job, self._folder, self._chance, self._say = job, folder, chance, say
-        self._module = module
-        self.done = 0
-        # The last batches are left alone: who has finished is not started again.
-        span = max(0, batches - 2 * BATCHES)
-        self._moments = sorted(chance.uniform(COMMIT, COMMIT + span) for _ in range(kills))
-        self._wait = None
-        self._hold()
-
-    def step(self):
-        if self.done == len(self._moments):
-            return
-        progress, holders = self._progress()
-        if progress < self._moments[self.done]:
-            return
-        if self._wait is None:
-            self._wait = time.monotonic() + self._chance.uniform(0, _PAUSE_SECONDS)
-        if time.monotonic() < self._wait:
-            return
-        alive = self._workers()
-        holders &= set(alive)
-        if len(holders) < 2:
-            return
-        number = self._chance.choice(sorted(alive))
-        try:
-            alive[number].send_signal(signal.SIGKILL)
-        except psutil.Error:
-            return
-        self.done += 1
-        self._wait = None
-        self._say(f"kill {self.done}: worker {number} of {sorted(alive)}, at batch {progress}")
-        self._hold()
-
-    def _hold(self):
-        """Not further than a little behind the next kill."""
-        left = self._moments[self.done :]
-        new = self._folder / "new-limit.txt"
-        new.write_text(str(left[0] + 6 * COMMIT if left else "inf"))
-        new.rename(self._folder / "limit.txt")
-
-    def _progress(self):
-        """How many batches are done, and which workers have the state."""
-        lines = (self._folder / "progress.txt").read_text().splitlines()
-        read = [line.split() for line in lines]
-        read = [line for line in read if len(line) == 4]
-        return max([int(line[1]) for line in read], default=0), {int(line[2]) for line in read}
-
-    def _workers(self):
-        """The worker processes that live, by number."""
-        found = {}
-        try:
-            children = psutil.Process(self._job.pid).children(recursive=True)
-        except psutil.Error:
-            return found
-        for process in children:
-            try:
-                if self._module in process.cmdline()[:4]:
-                    found[int(process.environ()["BYTEPS_MEMBER"])] = process
-            except (psutil.Error, KeyError):
-                continue
-        return found
 
 
 def faults(outcome, undisturbed, kills, epochs):
@@ -213,7 +155,7 @@ def faults(outcome, undisturbed, kills, epochs):
     found = []
     result = outcome.result
     if outcome.kills != kills:
-        found.append(f"only {outcome.kills} workers were killed")
+        found.append(f"only {outcome.kills} of {kills} times something happened to workers")
     if (result["least"], result["most"]) != (epochs, epochs):
         found.append(f"images were used {result['least']} to {result['most']} times, not {epochs}")
     if result["iterations"] != epochs * BATCHES:

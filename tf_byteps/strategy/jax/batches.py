@@ -80,9 +80,26 @@ def get_iterator(original: Callable[..., Any], self: Any) -> Any:
     """`JAXEpochIterator._get_iterator`."""
     if not are_cut():
         return original(self)
+    if getattr(_local, "builds", False):
+        return (piece_of(batch)[0] for batch in _batches_of(self.data_adapter))
     if runtime.size() == 1:
         return _ahead(self, _noting_first(self, _batches_of(self.data_adapter)))
     return _Pieces(self)
+
+
+def symbolic_build(
+    original: Callable[..., Any], self: Any, iterator: Any = None, data_batch: Any = None
+) -> None:
+    """`JAXTrainer._symbolic_build`, which reads a batch if something is not built yet.
+
+    That may be so on some workers only, such as one that is new in an elastic job: each reads by
+    itself, and exchanges nothing.
+    """
+    outer, _local.builds = getattr(_local, "builds", False), True
+    try:
+        original(self, iterator, data_batch)
+    finally:
+        _local.builds = outer
 
 
 def _ahead(epoch_iterator: Any, batches: Iterable[Any]) -> Iterable[Any]:

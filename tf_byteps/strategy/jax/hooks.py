@@ -7,6 +7,7 @@ whether a model of a `BytePSStrategy` is at work and otherwise does what it did 
   trained in a scope belong to its strategy (see `scopes`).
 * `JAXEpochIterator._get_iterator`, `JAXTrainer.train_on_batch` and `test_on_batch`: each worker
   takes its piece of every batch (see `batches`).
+* `JAXTrainer._symbolic_build`: who is new builds a model without the others (see `batches`).
 * `JAXTrainer._make_function`, `make_train_function` and `make_test_function`: a step knows its rows
   while it is traced, the model's own methods `train_step` and `test_step` too (see `steps`).
 * `StatelessScope.__init__`: a derivative by a weight that is read from it is the gradient of the

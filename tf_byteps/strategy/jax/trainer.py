@@ -52,6 +52,7 @@ def changes() -> list[Change]:
         (trainer, "predict", _predict),
         (trainer, "train_on_batch", _train_on_batch),
         (trainer, "test_on_batch", _test_on_batch),
+        (trainer, "_symbolic_build", batches.symbolic_build),
         (trainer, "make_train_function", _make_train_function),
         (trainer, "make_test_function", _make_test_function),
         (trainer, "make_predict_function", _make_predict_function),
