@@ -27,7 +27,7 @@ _GENERATORS = [
     ("jax", "fit generator"),
     ("jax", "distributed generator"),
 ]
-_EVERYDAY = [("jax", "loop"), ("jax", "fit generator")]
+_QUICK = [("jax", "loop"), ("jax", "fit generator")]
 
 pytestmark = pytest.mark.time_limit(600)
 
@@ -50,7 +50,11 @@ def _undisturbed(case):
 
 def _cases(cases):
     return [
-        pytest.param(case, id="-".join(case), marks=() if case in _EVERYDAY else pytest.mark.slow)
+        pytest.param(
+            case,
+            id="-".join(case),
+            marks=pytest.mark.extended if case in _QUICK else pytest.mark.slow,
+        )
         for case in cases
     ]
 
