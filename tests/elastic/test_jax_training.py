@@ -38,6 +38,34 @@ def test_who_is_left_finishes():
 
 
 @pytest.mark.slow
+@pytest.mark.time_limit(300)
+@pytest.mark.parametrize("how", ["fit backup", "distributed backup"])
+def test_more_backup_workers_than_are_left(how):
+    """Of three workers one is killed: of two that are left one is waited for, as of three."""
+    outcome = train(how, 3, kills=1, seed=3, limit=250, restart=False)
+    assert outcome.code == 0, outcome.output
+    result = outcome.result
+    assert result["size"] == 2 and result["resets"] == [2]
+    assert (result["least"], result["most"], result["digests"]) == (3, 3, 1)
+    sentence = "backup_workers is 2, but the job has 2 workers now: averages wait for one of them"
+    assert sentence in outcome.output
+
+
+@pytest.mark.slow
+@pytest.mark.time_limit(600)
+@pytest.mark.parametrize("how", ["fit backup", "distributed backup"])
+def test_random_kills_with_backup_workers(how):
+    """Others come in the place of those that are killed. All end with the same weights."""
+    outcome = train(how, EPOCHS, kills=2, seed=2, limit=500)
+    assert outcome.code == 0, outcome.output
+    result = outcome.result
+    assert outcome.kills == 2 and outcome.strays == []
+    assert (result["least"], result["most"], result["digests"]) == (EPOCHS, EPOCHS, 1)
+    # By chance it is log(10) = 2.3.
+    assert result["loss"] < 1
+
+
+@pytest.mark.slow
 @pytest.mark.time_limit(900)
 @pytest.mark.parametrize("how", list(TOLERANCES))
 def test_random_kills(how):
