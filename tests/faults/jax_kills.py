@@ -98,7 +98,7 @@ def servers(how, kills, seed, limit=300.0, say=lambda text: None):
     return [] if len(set(digests)) == 1 else [f"the weights differ: {digests}"]
 
 
-def errors(how, kills, seed, limit=120.0, say=lambda text: None):
+def errors(how, kills, seed, limit=120.0, say=lambda text: None, stops=False):
     """Kills one process in each of some jobs of fixed size; returns what is wrong.
 
     Args:
@@ -107,26 +107,32 @@ def errors(how, kills, seed, limit=120.0, say=lambda text: None):
         seed: draws a worker or the only server, and when.
         limit: seconds after which a job counts as hanging.
         say: called with a sentence for each kill.
+        stops: whether it is a worker that is stopped. When the others have ended it goes on, and is
+            to get the same error.
     """
     chance = random.Random(f"errors {how} {seed}")
     found = []
     for number in range(kills):
-        is_server, rank = number % 2 == 1, chance.randrange(WORKERS)
+        is_server, rank = number % 2 == 1 and not stops, chance.randrange(WORKERS)
         moment = chance.randrange(_FIRST_STEP, 60)
         environment = {
             **_ENVIRONMENT,
             "BYTEPS_HEARTBEAT_INTERVAL": "0.5",
-            "BYTEPS_HEARTBEAT_TIMEOUT": "10",
+            "BYTEPS_HEARTBEAT_TIMEOUT": "4" if stops else "10",
             "BYTEPS_RESTART_TIMEOUT": "3",
         }
         with Cluster(jax_programs.until_a_fault, WORKERS, 1, environment, (how,)) as cluster:
             victim = cluster.servers[0] if is_server else cluster.workers[rank]
             cluster.workers[0].wait_for_output(f"step {moment}.", limit)
             time.sleep(chance.uniform(0, 0.02))
-            victim.kill(signal.SIGKILL)
-            say(f"{how}: {victim.label} is killed in step {moment + 1}")
+            victim.kill(signal.SIGSTOP if stops else signal.SIGKILL)
+            done = "stopped" if stops else "killed"
+            say(f"{how}: {victim.label} is {done} in step {moment + 1}")
             left = [each for each in cluster.workers if each is not victim]
             cluster.wait_for(left, limit)
+            if stops:
+                victim.kill(signal.SIGCONT)
+                left.append(victim)
             outcomes = cluster.wait(30)
         role = ["server", 0] if is_server else ["worker", rank]
         for each in outcomes:
@@ -135,7 +141,7 @@ def errors(how, kills, seed, limit=120.0, say=lambda text: None):
             result = each.result or ["no error"]
             named = f"{role[0]} {role[1]} at " in result[0]
             if result[1:] != ["UNAVAILABLE", *role, True] or not named:
-                found += [f"{each.label} has {result}, and {role} was killed", describe(outcomes)]
+                found += [f"{each.label} has {result}, and {role} was {done}", describe(outcomes)]
     return found
 
 
