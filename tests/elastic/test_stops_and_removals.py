@@ -11,7 +11,11 @@ from tests.elastic.progress import BATCHES
 EPOCHS = 3
 _JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"}
 # A worker that is stopped is given up soon.
-_ENVIRONMENT = {"BYTEPS_HEARTBEAT_INTERVAL": "0.5", "BYTEPS_HEARTBEAT_TIMEOUT": "5"}
+_ENVIRONMENT = {
+    "BYTEPS_HEARTBEAT_INTERVAL": "0.5",
+    "BYTEPS_HEARTBEAT_TIMEOUT": "5",
+    "BYTEPS_ELASTIC_TIMEOUT": "300",  # workers that start are waited for on a busy machine, too
+}
 # Framework and training -> how far weights may be from one worker's. Keras's mean of a loss is one
 # of float32. On TensorFlow losses are compared.
 TOLERANCES = {
