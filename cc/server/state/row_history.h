@@ -64,6 +64,7 @@ class RowHistory {
 
   std::vector<TablePoint> points() const {
     std::vector<TablePoint> points;
+    points.reserve(spans_.size());
     for (const Span& span : spans_) points.push_back(span.begin);
     return points;
   }
