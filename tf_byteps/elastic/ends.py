@@ -45,7 +45,9 @@ def end_of(error: BaseException, goes_back: bool) -> tuple[End, str]:
     if code and (failure := _engine.worker_failure()):
         return End.LOSS, failure
     is_elastic = runtime.is_initialized() and runtime.config().elastic
-    if code in _OTHERS_KNOW_WHY and is_elastic and not is_on_all_workers(error):
+    # Where nobody goes back, `fit` marks an error that is a change of the workers, too.
+    is_known = goes_back and is_on_all_workers(error)
+    if code in _OTHERS_KNOW_WHY and is_elastic and not is_known:
         return _await_reason(goes_back)
     return End.FAULT, ""
 
