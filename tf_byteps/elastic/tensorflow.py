@@ -30,7 +30,8 @@ class TensorFlow(VariableFramework):
             return ""
         if elastic_tables.has_lost():
             return "UNAVAILABLE"
-        return _CODES.get(error.error_code, "UNKNOWN")
+        code = error.error_code  # pyright: ignore[reportAttributeAccessIssue]
+        return _CODES.get(code, "UNKNOWN")
 
     def lost(self, sentence: str) -> Exception:
         return tf.errors.UnavailableError(None, None, sentence)
