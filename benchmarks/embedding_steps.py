@@ -37,14 +37,11 @@ _TURNS = flags.DEFINE_integer("turns", 5, "of each job", lower_bound=1)
 _PROGRAM = "benchmarks.programs.embedding_steps"
 
 
-@contextlib.contextmanager
 def _cluster(workers):
-    """An emulated cluster, or `None` for this host."""
+    """A context manager of an emulated cluster, or of `None` for this host."""
     if not _GIGABITS.value:
-        yield None
-        return
-    with EmulatedCluster(workers + _SERVERS.value, _GIGABITS.value) as cluster:
-        yield cluster
+        return contextlib.nullcontext()
+    return EmulatedCluster(workers + _SERVERS.value, _GIGABITS.value)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps
+from benchmarks.programs import tensorflow_worker
+from benchmarks.programs.tensorflow_worker import leave as leave
 from tf_byteps import _engine
 
 _CONTEXT = 8  # characters from which the next one is told
@@ -21,9 +23,7 @@ _text = {}  # "train" and "validation"
 
 
 def join():
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
-    tf_byteps.init()
+    tensorflow_worker.join()
     folder = pathlib.Path(sysconfig.get_path("stdlib"))
     text = b"\n".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
     codes = np.frombuffer(text, np.uint8).astype(np.int32) - ord(" ") + 1
@@ -31,10 +31,6 @@ def join():
     end = len(codes) * 9 // 10
     _text.update(train=tf.constant(codes[:end]), validation=tf.constant(codes[end:]))
     return tf_byteps.rank()
-
-
-def leave():
-    tf_byteps.shutdown()
 
 
 def train(optimizer, compression, seed, steps):

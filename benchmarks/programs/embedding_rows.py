@@ -6,19 +6,10 @@ import tensorflow as tf
 
 import tf_byteps
 from benchmarks.draws import DRAWS, ids_of
+from benchmarks.programs.tensorflow_worker import join as join, leave as leave
 from tf_byteps import _engine
 
 _exchanges = {}
-
-
-def join():
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
-    tf_byteps.init()
-
-
-def leave():
-    tf_byteps.shutdown()
 
 
 def prepare(draw):

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps
+from benchmarks.programs.tensorflow_worker import join as join, leave as leave
 from tf_byteps import _engine
 from tf_byteps.keras import layers, optimizers
 from tf_byteps.tables import lookup
@@ -14,16 +15,6 @@ from tf_byteps.tables import lookup
 _NUMBERS = 13  # dense features
 _alltoall = lookup.alltoall
 _training = {}
-
-
-def join():
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
-    tf_byteps.init()
-
-
-def leave():
-    tf_byteps.shutdown()
 
 
 def prepare(placement, tables, rows, width, batch):
@@ -46,7 +37,7 @@ def prepare(placement, tables, rows, width, batch):
     keras.utils.set_random_seed(0)
     with tf_byteps.BytePSStrategy().scope():
         model = _model(placement, names, rows, width)
-    _training.update(model=model, batch=(x, y), size=batch)
+    _training.update(model=model, batch=(x, y))
 
 
 def _model(placement, names, rows, width):

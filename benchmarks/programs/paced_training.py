@@ -11,14 +11,7 @@ import tensorflow as tf
 
 import tf_byteps
 from benchmarks.programs import character_training as characters
-
-
-def join():
-    return characters.join()
-
-
-def leave():
-    characters.leave()
+from benchmarks.programs.character_training import join as join, leave as leave
 
 
 def paced(megabytes, seconds, slow, steps, settings, name):

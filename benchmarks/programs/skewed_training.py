@@ -6,19 +6,10 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 
 import tf_byteps
+from benchmarks.programs.tensorflow_worker import join as join, leave as leave
 
 _BATCH = 16  # of a worker
 _TRAINED_ROWS = 1437  # of 1797
-
-
-def join():
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
-    tf_byteps.init()
-
-
-def leave():
-    tf_byteps.shutdown()
 
 
 def train(is_sorted, local_steps, outer, steps, seed):
