@@ -12,7 +12,6 @@ layers while others train.
 from __future__ import annotations
 
 import gc
-import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -77,13 +76,13 @@ class ElasticTable(ServerTable):
         """Has the servers keep the rows as they are now, to go back to. No collective."""
         with self.mutex:
             least = (self.committed or Point(0, tuple(self._made))).numbers
-            begun = []
-            for block, number in enumerate(self._made):
-                head = requests.head(requests.MARK, 0, number, 0, 0.0)
-                asked = np.frombuffer(head + struct.pack("<Q", least[block]), np.uint8)
-                begun.append([self._start(block, copy, asked) for copy in range(self._copies)])
+
+            def request(block: int) -> np.ndarray[Any, Any]:
+                number = np.array([least[block]], np.uint64)
+                return self._request(requests.MARK, 0, block, np.empty(0, np.int64), number)
+
             failed: list[Exception] = []
-            for handles in begun:
+            for handles in self._start_on_all(request):
                 outcomes = [requests.error_of(handle) for handle in handles]
                 errors = [error for error in outcomes if error is not None]
                 failed += errors if len(errors) == len(handles) else []

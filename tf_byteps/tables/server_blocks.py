@@ -145,6 +145,16 @@ class ServerBlocks:
             priority=priority,
         )
 
+    def _start_on_all(
+        self, request: Callable[[int], np.ndarray[Any, Any]]
+    ) -> list[list[_engine.Handle]]:
+        """Asks all servers that have a block, of each block."""
+        begun = []
+        for block in range(self.blocks):
+            asked = request(block)
+            begun.append([self._start(block, copy, asked) for copy in range(self._copies)])
+        return begun
+
     def _check_session(self) -> None:
         if runtime.session("a table on the servers") is not self._session():
             raise RuntimeError(
@@ -164,10 +174,7 @@ class ServerBlocks:
         Returns:
             A function that waits for it.
         """
-        begun = []
-        for block in range(self.blocks):
-            asked = request(block)
-            begun.append([self._start(block, copy, asked) for copy in range(self._copies)])
+        begun = self._start_on_all(request)
 
         def end() -> None:
             failed: list[Exception] = []
