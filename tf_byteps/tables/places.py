@@ -31,13 +31,13 @@ def of_worker(layer: str, tables: Iterable[TableConfig]) -> tuple[int, int]:
         return 1, 0
     on_servers = [table.placement == "servers" for table in tables]
     where = "on the servers" if any(on_servers) else "spread over the workers"
-    if in_elastic_job():
+    is_elastic = in_elastic_job()
+    if is_elastic:
         _check_elastic(layer, all(on_servers))
-    workers = f"there are {runtime.size()} workers" if runtime.size() > 1 else ""
-    workers = "the job is elastic" if in_elastic_job() else workers
-    if workers and not is_ours(tf.distribute.get_strategy()):
+    if (is_elastic or runtime.size() > 1) and not is_ours(tf.distribute.get_strategy()):
+        job = "the job is elastic" if is_elastic else f"there are {runtime.size()} workers"
         raise RuntimeError(
-            f"the layer {layer!r} has tables that are {where}, {workers}, and no BytePSStrategy is "
+            f"the layer {layer!r} has tables that are {where}, {job}, and no BytePSStrategy is "
             "in use: make the layer and its model in the strategy's scope"
         )
     return runtime.size(), runtime.rank()
