@@ -12,7 +12,7 @@ from tf_byteps import _engine
 from tf_byteps.config import Config
 from tf_byteps.elastic import ends, retracing, variables
 from tf_byteps.elastic.ends import End
-from tf_byteps.errors import ConfigError, ExchangeError
+from tf_byteps.errors import ConfigError, ExchangeError, on_all_workers
 from tf_byteps.exchange import backup
 from tf_byteps.strategy.input import sharding
 from tf_byteps.training import traces
@@ -145,6 +145,15 @@ def test_what_the_end_of_an_exchange_means(code, news, expected, reason, goes_ba
         errors.append(_OF_TENSORFLOW[code](None, None, "x"))
     for error in errors:
         assert ends.end_of(error, goes_back) == (expected, reason)
+
+
+@pytest.mark.parametrize("goes_back, expected", [(False, End.CHANGE), (True, End.FAULT)])
+def test_an_error_that_all_workers_have_may_be_a_change(goes_back, expected, monkeypatch):
+    """Where nobody goes back, `fit` marks the error of a change, too."""
+    job = Elastic(change="1 comes")
+    monkeypatch.setattr(ends, "runtime", job)
+    error = on_all_workers(ExchangeError("x", "FAILED_PRECONDITION"))
+    assert ends.end_of(error, goes_back)[0] is expected
 
 
 def test_errors_of_the_program_are_no_loss():
