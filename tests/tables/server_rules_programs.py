@@ -19,9 +19,9 @@ def _gradient(step, rank):
     return tf.IndexedSlices(tf.constant(random.normal(size=(3, WIDTH))), tf.constant(indices))
 
 
-def _sum(gradients):
+def _average(gradients):
     """What an optimizer in one process gets."""
-    values = tf.concat([each.values for each in gradients], 0)
+    values = tf.concat([each.values for each in gradients], 0) / len(gradients)
     indices = tf.concat([each.indices for each in gradients], 0)
     rows, places = tf.unique(indices)
     return tf.IndexedSlices(tf.math.unsorted_segment_sum(values, places, len(rows)), rows)
@@ -47,10 +47,9 @@ def updated(names):
             plain.build([weights])
             for step in range(STEPS):
                 gradients = [_gradient(step, rank) for rank in range(tf_byteps.size())]
-                own.update_step(gradients[tf_byteps.rank()], variable, own.learning_rate)
-                plain.update_step(_sum(gradients), weights, plain.learning_rate)
-                for each in (own, plain):
-                    each.iterations.assign_add(1)
+                own.apply([gradients[tf_byteps.rank()]], [variable])
+                plain.update_step(_average(gradients), weights, plain.learning_rate)
+                plain.iterations.assign_add(1)
             expected = [each.numpy() for each in (weights, *_states(plain, ROWS))]
             found[name] = [saving.whole(each) for each in (variable, *_states(own, 1))], expected
     return found

@@ -93,8 +93,13 @@ def test_mistakes_are_found(tmp_path):
     assert found == mistakes, printed
 
 
-def _name(member):
-    return member.name if isinstance(member, ast.FunctionDef) else ast.unparse(member.target)
+def _names(members):
+    """Of functions and attributes. Docstrings have none."""
+    for member in members:
+        if isinstance(member, ast.FunctionDef):
+            yield member.name
+        elif isinstance(member, ast.AnnAssign):
+            yield ast.unparse(member.target)
 
 
 def test_the_engine_has_what_its_types_say():
@@ -102,9 +107,9 @@ def test_the_engine_has_what_its_types_say():
     described = {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
-            described[node.name] = {_name(member) for member in node.body}
-        elif isinstance(node, ast.FunctionDef | ast.AnnAssign):
-            described[_name(node)] = set()
+            described[node.name] = set(_names(node.body))
+        else:
+            described.update((name, set()) for name in _names([node]))
     assert described.keys() == {name for name in vars(_engine) if not name.startswith("_")}
     for name, members in described.items():
         value = getattr(_engine, name)
