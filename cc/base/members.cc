@@ -1,19 +1,20 @@
 #include "cc/base/members.h"
 
 #include <optional>
+#include <string_view>
 
 namespace byteps {
 namespace {
 
-constexpr char kPrefix[] = "workers{";
+constexpr std::string_view kPrefix = "workers{";
 constexpr int32_t kMostRank = 1 << 20;  // far beyond any job
 
-bool IsOfSet(const std::string& name) { return name.compare(0, sizeof(kPrefix) - 1, kPrefix) == 0; }
+bool IsOfSet(std::string_view name) { return name.substr(0, kPrefix.size()) == kPrefix; }
 
 // Reads "0,2-4}/" and says what is in it; nothing if it is anything else.
 class RankList {
  public:
-  explicit RankList(const std::string& name) : name_(name), at_(sizeof(kPrefix) - 1) {}
+  explicit RankList(const std::string& name) : name_(name), at_(kPrefix.size()) {}
 
   std::optional<std::vector<int32_t>> Read() {
     do {

@@ -19,50 +19,53 @@ bool IsChosenByCoordinator(const std::string& codec) {
   return codec == kAutoCodec || codec == kAutoInt8Codec;
 }
 
-// `who` begins the error's sentence.
-Status ValidateShape(const TensorDescription& tensor, const std::string& who) {
+// Begins an error's sentence. It is made for errors only: each exchange is validated.
+std::string Who(const TensorDescription& tensor) { return "tensor \"" + tensor.name + "\": "; }
+
+Status ValidateShape(const TensorDescription& tensor) {
   if (tensor.shape.size() > kMaxRank)
-    return InvalidArgument(who + "has " + std::to_string(tensor.shape.size()) + " dimensions");
+    return InvalidArgument(Who(tensor) + "has " + std::to_string(tensor.shape.size()) +
+                           " dimensions");
   if (tensor.HasOwnRows() && (tensor.shape.empty() || tensor.shape[0] != -1)) {
-    return InvalidArgument(who + "a" + (tensor.kind == ExchangeKind::kAllToAll ? "n " : " ") +
-                           ExchangeKindName(tensor.kind) + " needs at least one dimension; got " +
-                           tensor.ToString());
+    return InvalidArgument(
+        Who(tensor) + "a" + (tensor.kind == ExchangeKind::kAllToAll ? "n " : " ") +
+        ExchangeKindName(tensor.kind) + " needs at least one dimension; got " + tensor.ToString());
   }
   int64_t elements = 1;
   for (size_t i = tensor.HasOwnRows() ? 1 : 0; i < tensor.shape.size(); ++i) {
     if (tensor.shape[i] < 0)
-      return InvalidArgument(who + "negative dimension in " + tensor.ToString());
+      return InvalidArgument(Who(tensor) + "negative dimension in " + tensor.ToString());
     if (tensor.shape[i] > kMaxElements ||
         (tensor.shape[i] > 0 && elements > kMaxElements / tensor.shape[i])) {
-      return InvalidArgument(who + "more than 2^48 elements in " + tensor.ToString());
+      return InvalidArgument(Who(tensor) + "more than 2^48 elements in " + tensor.ToString());
     }
     elements *= tensor.shape[i];
   }
   if (static_cast<uint64_t>(elements) * DTypeSize(tensor.dtype) > kMaxTensorBytes)
-    return InvalidArgument(who + "more than 2^40 bytes in " + tensor.ToString());
+    return InvalidArgument(Who(tensor) + "more than 2^40 bytes in " + tensor.ToString());
   return OkStatus();
 }
 
 // Rounds that end without some workers.
-Status ValidateEarlyEnds(const TensorDescription& tensor, const std::string& who) {
+Status ValidateEarlyEnds(const TensorDescription& tensor) {
   if (tensor.backup_workers > 0 && tensor.kind == ExchangeKind::kRowSum) {
-    return InvalidArgument(who +
+    return InvalidArgument(Who(tensor) +
                            "rows are added up when all workers have sent theirs: set "
                            "backup_workers to 0, or gather the rows");
   }
   if (tensor.backup_workers < 0 ||
       (tensor.backup_workers > 0 && tensor.kind != ExchangeKind::kSum)) {
     return InvalidArgument(
-        who + "only a sum or an average can do without some of the workers; got " +
+        Who(tensor) + "only a sum or an average can do without some of the workers; got " +
         tensor.ToString() + " and backup_workers " + std::to_string(tensor.backup_workers));
   }
   if (tensor.grace_ms < kNoGrace ||
       (tensor.grace_ms != kNoGrace && (tensor.kind != ExchangeKind::kSum || tensor.average))) {
-    return InvalidArgument(who + "only a sum has a grace window; got " + tensor.ToString() +
+    return InvalidArgument(Who(tensor) + "only a sum has a grace window; got " + tensor.ToString() +
                            " and grace_ms " + std::to_string(tensor.grace_ms));
   }
   if (tensor.backup_workers > 0 && tensor.per_host) {
-    return InvalidArgument(who +
+    return InvalidArgument(Who(tensor) +
                            "backup_workers counts workers, but the GPUs of a host contribute "
                            "together: set it to 0, or give each host one worker");
   }
@@ -96,35 +99,34 @@ Status TensorDescription::Validate(int32_t num_workers) const {
                            " bytes is longer than " + std::to_string(kMaxNameBytes) + ": \"" +
                            name.substr(0, 80) + "...\"");
   }
-  const std::string who = "tensor \"" + name + "\": ";
-  BYTEPS_RETURN_IF_ERROR(ValidateShape(*this, who));
+  BYTEPS_RETURN_IF_ERROR(ValidateShape(*this));
   if (average && kind != ExchangeKind::kSum && kind != ExchangeKind::kRowSum)
-    return InvalidArgument(who + "only a sum can be averaged");
+    return InvalidArgument(Who(*this) + "only a sum can be averaged");
   if (average && !IsFloating(dtype)) {
-    return InvalidArgument(who + "the average of " + DTypeName(dtype) +
+    return InvalidArgument(Who(*this) + "the average of " + DTypeName(dtype) +
                            " is not an integer; use op=Sum, or cast to a floating type first");
   }
   if (kind == ExchangeKind::kBroadcast && (root_rank < 0 || root_rank >= num_workers)) {
-    return InvalidArgument(who + "root_rank " + std::to_string(root_rank) + " is not one of the " +
-                           std::to_string(num_workers) + " workers");
+    return InvalidArgument(Who(*this) + "root_rank " + std::to_string(root_rank) +
+                           " is not one of the " + std::to_string(num_workers) + " workers");
   }
   if (per_host && HasOwnRows()) {
-    return InvalidArgument(who + "a host does not contribute rows for its workers; got " +
+    return InvalidArgument(Who(*this) + "a host does not contribute rows for its workers; got " +
                            ToString());
   }
-  BYTEPS_RETURN_IF_ERROR(ValidateEarlyEnds(*this, who));
+  BYTEPS_RETURN_IF_ERROR(ValidateEarlyEnds(*this));
   BYTEPS_RETURN_IF_ERROR(ValidateMembers(num_workers));
   if (kind != ExchangeKind::kStore && staleness != kUnboundedStaleness)
-    return InvalidArgument(who + "only a store has a staleness; got " + ToString());
+    return InvalidArgument(Who(*this) + "only a store has a staleness; got " + ToString());
   if (kind == ExchangeKind::kStore) BYTEPS_RETURN_IF_ERROR(ValidateStore());
   if (home < 0 || (kind != ExchangeKind::kTable && home > 0))
-    return InvalidArgument(who + "only a table has a home; got " + ToString());
+    return InvalidArgument(Who(*this) + "only a table has a home; got " + ToString());
   if (kind == ExchangeKind::kTable && (dtype != DType::kUInt8 || shape.size() != 1))
-    return InvalidArgument(who + "requests to a table are bytes; got " + ToString());
+    return InvalidArgument(Who(*this) + "requests to a table are bytes; got " + ToString());
   const bool is_of_rows = kind == ExchangeKind::kGather && dtype == DType::kUInt8;
   if (codec.empty() || is_of_rows) return OkStatus();
   if (kind != ExchangeKind::kSum || dtype != DType::kFloat32) {
-    return InvalidArgument(who + "compression \"" + codec +
+    return InvalidArgument(Who(*this) + "compression \"" + codec +
                            "\" is for sums and averages of float32, got " + ToString() +
                            ": exchange it without compression, or cast it");
   }
@@ -132,35 +134,33 @@ Status TensorDescription::Validate(int32_t num_workers) const {
 }
 
 Status TensorDescription::ValidateMembers(int32_t num_workers) const {
-  const std::string who = "tensor \"" + name + "\": ";
   const Status checked = Members::Check(name, num_workers);
-  if (!checked.ok()) return Status(checked.code(), who + checked.message());
+  if (!checked.ok()) return Status(checked.code(), Who(*this) + checked.message());
   const Members members = Members::Of(name);
   if (members.are_all()) return OkStatus();
   if (kind == ExchangeKind::kBroadcast && !members.Contain(root_rank)) {
-    return InvalidArgument(who + "root_rank " + std::to_string(root_rank) +
+    return InvalidArgument(Who(*this) + "root_rank " + std::to_string(root_rank) +
                            " is not in the process set");
   }
   if (IsHeldByServers() || backup_workers > 0 || grace_ms != kNoGrace) {
-    return InvalidArgument(who + "the rounds of a process set wait for all of its workers; got " +
-                           ToString());
+    return InvalidArgument(
+        Who(*this) + "the rounds of a process set wait for all of its workers; got " + ToString());
   }
   if (!per_host) return OkStatus();
-  return InvalidArgument(who +
+  return InvalidArgument(Who(*this) +
                          "the GPUs of a host contribute together, and a process set may have some "
                          "of them only: exchange it from the CPU");
 }
 
 Status TensorDescription::ValidateStore() const {
-  const std::string who = "tensor \"" + name + "\": ";
   if (staleness < kUnboundedStaleness)
-    return InvalidArgument(who + "a staleness of " + std::to_string(staleness));
+    return InvalidArgument(Who(*this) + "a staleness of " + std::to_string(staleness));
   if (AccumulatorDType(dtype) != dtype) {
-    return InvalidArgument(who + "a store of " + DTypeName(dtype) +
+    return InvalidArgument(Who(*this) + "a store of " + DTypeName(dtype) +
                            " would round small changes away; keep the weights in float32");
   }
   if (!per_host) return OkStatus();
-  return InvalidArgument(who +
+  return InvalidArgument(Who(*this) +
                          "an asynchronous exchange is each worker's own, but the GPUs of a host "
                          "contribute together: exchange it from the CPU");
 }

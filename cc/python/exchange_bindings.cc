@@ -24,6 +24,9 @@ namespace py = pybind11;
 namespace byteps {
 namespace {
 
+// Of an array that is not of this machine's. The engine runs on little-endian ones only.
+constexpr char kOtherByteOrder = '>';
+
 // An exchange that Python waits for.
 class Handle {
  public:
@@ -122,6 +125,25 @@ TensorDescription Describe(const std::string& name, const std::string& dtype,
   return tensor;
 }
 
+// By NumPy's name. The usual types need no call of Python, which takes longer than the engine does.
+std::string NameOf(const py::dtype& dtype) {
+  const char kind = dtype.kind();
+  const ssize_t size = dtype.itemsize();
+  if (kind == 'f' && size == 4) return DTypeName(DType::kFloat32);
+  if (kind == 'f' && size == 8) return DTypeName(DType::kFloat64);
+  if (kind == 'i' && size == 4) return DTypeName(DType::kInt32);
+  if (kind == 'i' && size == 8) return DTypeName(DType::kInt64);
+  return py::str(dtype.attr("name"));
+}
+
+void CheckByteOrder(const py::dtype& dtype, const std::string& name) {
+  if (dtype.byteorder() != kOtherByteOrder) return;
+  throw EngineError{InvalidArgument("tensor \"" + name + "\": the array is " +
+                                    std::string(py::str(dtype)) +
+                                    ", which is not this machine's byte order; exchange "
+                                    "array.astype(array.dtype.newbyteorder(\"=\"))")};
+}
+
 void CheckOutput(const py::array& output, const py::array& input, const std::string& name) {
   const bool same_shape = output.ndim() == input.ndim() &&
                           std::equal(input.shape(), input.shape() + input.ndim(), output.shape());
@@ -160,17 +182,18 @@ std::shared_ptr<Handle> ExchangeArray(const py::array& given, const std::string&
   handle->input = py::array::ensure(given, py::array::c_style);
   const py::array& array = handle->input;
   handle->dtype = array.dtype();
+  CheckByteOrder(handle->dtype, name);
   handle->shape.assign(array.shape(), array.shape() + array.ndim());
 
   ExchangeRequest request;
   request.tensor =
-      Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))), handle->shape, kind,
+      Describe(name, dtype.has_value() ? *dtype : NameOf(handle->dtype), handle->shape, kind,
                average, root_rank, backup_workers, codec, staleness, grace_ms, home);
   if (DTypeSize(request.tensor.dtype) != static_cast<size_t>(array.itemsize())) {
     throw EngineError{InvalidArgument(
         "tensor \"" + name + "\": dtype " + *dtype + " takes " +
         std::to_string(DTypeSize(request.tensor.dtype)) + " bytes an element, but the array is " +
-        std::string(py::str(array.dtype())) + ", which takes " + std::to_string(array.itemsize()))};
+        std::string(py::str(handle->dtype)) + ", which takes " + std::to_string(array.itemsize()))};
   }
   if (request.tensor.kind == ExchangeKind::kRowSum) {
     throw EngineError{InvalidArgument("tensor \"" + name +

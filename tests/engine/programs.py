@@ -186,6 +186,7 @@ def refused_tensors():
     calls = {
         "bool": lambda: start(np.ones(2, bool), name="bool"),
         "complex64": lambda: start(np.ones(2, np.complex64), name="complex64"),
+        "other byte order": lambda: start(np.ones(2, ">f4"), name="order"),
         "integer average": lambda: start(np.ones(2, np.int32), name="average", average=True),
         "other size": lambda: _engine.exchange(np.array([False]), dtype="float32", name="size"),
         "unknown operation": lambda: start(np.ones(2), name="operation", kind="median"),

@@ -105,6 +105,7 @@ def test_refused_tensors(workers):
             [
                 "bool",
                 "complex64",
+                "other byte order",
                 "integer average",
                 "other size",
                 "unknown operation",
@@ -116,6 +117,7 @@ def test_refused_tensors(workers):
             "INVALID_ARGUMENT",
         )
         assert "dtype bool cannot be exchanged; use float32" in errors["bool"][1]
+        assert "the array is >f4, which is not this machine's" in errors["other byte order"][1]
         assert (
             "dtype float32 takes 4 bytes an element, but the array is bool"
             in (errors["other size"][1])
