@@ -221,7 +221,10 @@ class ElasticProgram {
 
   bool Sync(ElasticSession* own, ElasticState* state) {
     ElasticState::Values& sent = sent_states_[own->epoch];
-    if (own->rank == 0) sent = state->committed;
+    if (own->rank == 0) {
+      if (tables_.has_value() && !tables_->MustBeKept(state->committed.rows)) *state = {};
+      sent = state->committed;
+    }
     const auto exchange = Send(own, "state", ExchangeKind::kBroadcast, 0,
                                {state->committed.step, state->committed.digest});
     if (!Check(*own, "the state", exchange->Await())) return false;

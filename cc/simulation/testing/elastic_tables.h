@@ -54,6 +54,15 @@ class ElasticTables {
   // Enough for all that a server has of it.
   static constexpr uint64_t kMostBytes = 8192;
 
+  // Whether servers must have kept the rows of this state. They need not when a later epoch has
+  // gone on from another one, or has committed, without this worker: it was cut off for long. Then
+  // a job ends with a sentence, and is started again.
+  bool MustBeKept(const ElasticRows& rows) const {
+    if (!rows.point.has_value()) return true;
+    return rows.point == resumed_ ||
+           (rows.point->epoch >= resumed_in_ && rows.point->epoch >= committed_in_);
+  }
+
   // Which server has each copy of each block: rank 0's plan, for all.
   bool Plan(const TableSession& own, const ElasticRows& rows, std::vector<int64_t>* homes) {
     const int copies = std::min(2, own.num_servers);
@@ -104,6 +113,10 @@ class ElasticTables {
     if (rows->point.has_value()) ++outcome_.resumed_tables;
     rows->made = rows->point.has_value() ? rows->point->number : 1;
     if (!rows->point.has_value()) rows->values.assign(own.num_servers * rows_, 0);
+    if (own.rank == 0) {
+      resumed_ = rows->point;
+      resumed_in_ = own.epoch;
+    }
     for (int server = 0; own.rank == 0 && server < own.num_servers; ++server) {
       std::string answer;
       if (!AskServer(own, server, TableRequest::Kind::kDrop, &answer)) return false;
@@ -119,6 +132,10 @@ class ElasticTables {
       AppendNumber(committed.has_value() ? committed->number : rows->made, &least);
       return TableRequestBytes(TableRequest::Kind::kMark, rows->made, {}, least);
     };
+    if (committed.has_value() && committed->epoch == own.epoch) {
+      committed_in_ = own.epoch;
+      resumed_.reset();
+    }
     if (!AskAll(own, homes, "a table's mark", request)) return false;
     rows->point = TablePoint{own.epoch, rows->made};
     return true;
@@ -234,6 +251,9 @@ class ElasticTables {
   EventSchedule& schedule_;
   SimulationOutcome& outcome_;
   int64_t rows_ = 0;  // of a block
+  // From where the last rank 0 went on, until somebody committed after it, and in which epochs.
+  std::optional<TablePoint> resumed_;
+  uint32_t resumed_in_ = 0, committed_in_ = 0;
 };
 
 }  // namespace byteps
