@@ -69,12 +69,13 @@ def undisturbed(tmp_path_factory):
     return first[1]
 
 
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.extended)])
 def test_a_lost_server_changes_no_weight(tmp_path, undisturbed, killed):
     results, output = _run(tmp_path, 2, [killed])
     assert [digest for _, digest in results] == [undisturbed, undisturbed], output
 
 
+@pytest.mark.extended
 def test_nor_does_one_that_is_lost_in_the_middle_of_steps(tmp_path):
     folders = [tmp_path / name for name in ("undisturbed", "killed")]
     for folder in folders:
@@ -164,6 +165,7 @@ def test_each_of_two_servers_is_lost_once(tmp_path):
     _compare(tmp_path, 2, harm)
 
 
+@pytest.mark.extended
 def test_a_third_server_gets_the_blocks_of_a_lost_one(tmp_path):
     """Two of three are lost, one after the other, and none is started again."""
 
