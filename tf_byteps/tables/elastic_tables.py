@@ -229,8 +229,9 @@ def _plan(tables: Iterable[ElasticTable]) -> Any:
             if not has:
                 return (
                     f"the table {table.name!r} has lost rows: no server has block {block} as it "
-                    f"was after {point.numbers[block]} changes in epoch {point.epoch}, because "
-                    "servers were lost, too; start the job again, and load the last checkpoint"
+                    f"was after {point.numbers[block]} changes in epoch {point.epoch}: servers "
+                    "were lost, too, or workers that are gone had committed without this one; "
+                    "start the job again, and load the last checkpoint"
                 )
             others = [home % servers for home in homes[block]]
             homes[block] = list(dict.fromkeys([*has, *others]))[: len(homes[block])]
