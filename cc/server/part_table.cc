@@ -240,7 +240,7 @@ Status PartTable::MakeTable(const std::vector<int32_t>& ranks) {
   TablePoint nowhere;
   BYTEPS_RETURN_IF_ERROR(Agree(ranks, &spec, &nowhere));
   if (options_.kept != nullptr) options_.kept->Drop(spec);
-  return TableRows::New(spec, options_.memory.allocated, &rows_);
+  return TableRows::New(spec, options_.kept != nullptr, options_.memory.allocated, &rows_);
 }
 
 void PartTable::FailWaiting(const Status& status, std::vector<Reply>* replies) {

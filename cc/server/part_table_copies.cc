@@ -68,7 +68,8 @@ Status PartTable::Refill(const Newest& worker) {
   const Status decoded = DecodeTableSpec(worker.request, &spec);
   if (!decoded.ok()) return Refused(worker, decoded);
   if (options_.kept != nullptr) options_.kept->Drop(spec);
-  BYTEPS_RETURN_IF_ERROR(TableRows::New(spec, options_.memory.allocated, &rows_));
+  BYTEPS_RETURN_IF_ERROR(
+      TableRows::New(spec, options_.kept != nullptr, options_.memory.allocated, &rows_));
   rows_->BeginFilling();
   changes_.Refill(worker.request.number);
   return OkStatus();

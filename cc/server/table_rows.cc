@@ -20,28 +20,70 @@ std::atomic<uint64_t> promised_bytes{0};
 
 }  // namespace
 
-Status TableRows::New(const TableSpec& spec, const AllocatedBytes& allocated,
+Status TableRows::New(const TableSpec& spec, bool goes_back, const AllocatedBytes& allocated,
                       std::unique_ptr<TableRows>* rows) {
-  const uint64_t bytes = spec.ByteCount(), promised = promised_bytes;
+  const uint64_t kept = goes_back ? RowHistory::MostBytes(spec.rows, spec.RowBytes()) : 0;
+  const uint64_t bytes = spec.ByteCount() + kept, promised = promised_bytes;
   const uint64_t free = FreeMemory();
   if (bytes > free || promised > free - bytes) {
     return ResourceExhausted(
         "the table \"" + spec.name + "\" needs " + std::to_string(bytes) +
-        " bytes on this server (" + spec.ToString() + "), which has " + std::to_string(free) +
-        " bytes free, and other tables may yet need " + std::to_string(promised) +
+        " bytes on this server (" + spec.ToString() +
+        (goes_back ? ", and rows as they were at the last two commits" : "") + "), which has " +
+        std::to_string(free) + " bytes free, and other tables may yet need " +
+        std::to_string(promised) +
         " of them: use more servers, servers with more memory, or a smaller table");
   }
   std::unique_ptr<Buffer> memory;
-  BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes, allocated, &memory));
-  promised_bytes += bytes;
-  rows->reset(new TableRows(spec, std::move(memory)));
+  BYTEPS_RETURN_IF_ERROR(Buffer::New(spec.ByteCount(), allocated, &memory));
+  rows->reset(new TableRows(spec, bytes, allocated, std::move(memory)));
   return OkStatus();
 }
 
-TableRows::TableRows(const TableSpec& spec, std::unique_ptr<Buffer> memory)
-    : spec_(spec), memory_(std::move(memory)), is_made_(spec.rows), filled_(spec.rows) {}
+TableRows::TableRows(const TableSpec& spec, uint64_t most_bytes, const AllocatedBytes& allocated,
+                     std::unique_ptr<Buffer> memory)
+    : spec_(spec),
+      most_bytes_(most_bytes),
+      allocated_(allocated),
+      memory_(std::move(memory)),
+      is_made_(spec.rows),
+      filled_(spec.rows) {
+  CountBytes();
+}
 
-TableRows::~TableRows() { promised_bytes -= spec_.ByteCount() - made_bytes_; }
+TableRows::~TableRows() {
+  *allocated_ -= kept_bytes_;
+  promised_bytes -= promised_bytes_;
+}
+
+// After rows have been made, or kept or forgotten by history_. That has more than was promised if a
+// worker goes back further than it need.
+void TableRows::CountBytes() {
+  const uint64_t kept = history_.bytes();
+  const uint64_t promised = most_bytes_ - std::min(most_bytes_, made_bytes_ + kept);
+  *allocated_ += kept - kept_bytes_;
+  promised_bytes += promised - promised_bytes_;
+  kept_bytes_ = kept;
+  promised_bytes_ = promised;
+}
+
+void TableRows::CountAmong(const AllocatedBytes& allocated) {
+  *allocated_ -= kept_bytes_;
+  *allocated += kept_bytes_;
+  allocated_ = allocated;
+  memory_->CountAmong(allocated);
+}
+
+void TableRows::BeginFilling() {
+  filled_ = 0;
+  history_.Clear();
+  CountBytes();
+}
+
+void TableRows::Forget(uint64_t least_number) {
+  history_.Forget(least_number);
+  CountBytes();
+}
 
 template <typename T>
 T* TableRows::RowAt(int64_t index) const {
@@ -73,20 +115,20 @@ T* TableRows::Changeable(int64_t index) {
 void TableRows::NoteMade(int64_t index) {
   is_made_[index] = true;
   made_bytes_ += spec_.RowBytes();
-  promised_bytes -= spec_.RowBytes();
 }
 
 bool TableRows::GoBack(const TablePoint& point) {
   const uint64_t row_bytes = spec_.RowBytes();
-  return history_.GoBack(point, [&](int64_t index, const uint8_t* bytes) {
+  const bool is_back = history_.GoBack(point, [&](int64_t index, const uint8_t* bytes) {
     if (bytes != nullptr) {
       std::memcpy(memory_->data() + index * row_bytes, bytes, row_bytes);
     } else if (is_made_[index]) {
       is_made_[index] = false;
       made_bytes_ -= row_bytes;
-      promised_bytes += row_bytes;
     }
   });
+  CountBytes();
+  return is_back;
 }
 
 uint64_t TableRows::FindCopied(uint64_t begin, uint64_t most_bytes,
@@ -115,6 +157,7 @@ void TableRows::Fill(const TableFill& fill, const std::vector<int64_t>& indices)
     next += spec_.RowBytes();
   }
   filled_ = fill.next;
+  CountBytes();
 }
 
 uint64_t TableRows::ReadBytes(const TableRequest& request) const {
@@ -182,7 +225,10 @@ Status TableRows::Update(const std::vector<TableRequest>& requests) {
   const Status checked = spec_.rule.CheckRate(requests[0].rate);
   if (!checked.ok())
     return Status(checked.code(), "the table \"" + spec_.name + "\": " + checked.message());
-  return spec_.dtype == DType::kFloat32 ? UpdateAs<float>(requests) : UpdateAs<double>(requests);
+  const Status updated =
+      spec_.dtype == DType::kFloat32 ? UpdateAs<float>(requests) : UpdateAs<double>(requests);
+  CountBytes();
+  return updated;
 }
 
 template <typename T>
@@ -200,6 +246,7 @@ void TableRows::Write(const TableRequest& request) {
     WriteAs<float>(request);
   else
     WriteAs<double>(request);
+  CountBytes();
 }
 
 }  // namespace byteps

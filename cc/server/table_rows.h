@@ -25,8 +25,9 @@ namespace byteps {
 class TableRows {
  public:
   // RESOURCE_EXHAUSTED, with the table's name and the bytes, if the server has not as much memory
-  // left as all of its tables may come to need.
-  static Status New(const TableSpec& spec, const AllocatedBytes& allocated,
+  // left as all of its tables may come to need. `goes_back`: whether points are marked, for which
+  // rows are kept once more.
+  static Status New(const TableSpec& spec, bool goes_back, const AllocatedBytes& allocated,
                     std::unique_ptr<TableRows>* rows);
   ~TableRows();
   TableRows(const TableRows&) = delete;
@@ -36,10 +37,7 @@ class TableRows {
 
   // From now on this is a copy that gets its rows anew, one after the other: only those below
   // filled() are here, and change.
-  void BeginFilling() {
-    filled_ = 0;
-    history_.Clear();
-  }
+  void BeginFilling();
   uint64_t filled() const { return filled_; }
   void Fill(const TableFill& fill, const std::vector<int64_t>& indices);
   // Those rows from `begin` on that have been changed, in so many bytes (one row at least). Returns
@@ -60,16 +58,17 @@ class TableRows {
 
   // The points that the rows can go back to (see RowHistory). A copy that is filled has none.
   void Mark(const TablePoint& point) { history_.Mark(point); }
-  void Forget(uint64_t least_number) { history_.Forget(least_number); }
+  void Forget(uint64_t least_number);
   std::vector<TablePoint> points() const { return history_.points(); }
   // False: `point` is none of them.
   bool GoBack(const TablePoint& point);
 
   // Another service has them.
-  void CountAmong(const AllocatedBytes& allocated) { memory_->CountAmong(allocated); }
+  void CountAmong(const AllocatedBytes& allocated);
 
  private:
-  TableRows(const TableSpec& spec, std::unique_ptr<Buffer> memory);
+  TableRows(const TableSpec& spec, uint64_t most_bytes, const AllocatedBytes& allocated,
+            std::unique_ptr<Buffer> memory);
 
   template <typename T>
   T* RowAt(int64_t index) const;
@@ -78,6 +77,7 @@ class TableRows {
   template <typename T>
   T* Changeable(int64_t index);
   void NoteMade(int64_t index);
+  void CountBytes();
   bool IsHere(int64_t index) const { return static_cast<uint64_t>(index) < filled_; }
   template <typename T>
   void ReadAs(const TableRequest& request, T* out) const;
@@ -87,11 +87,15 @@ class TableRows {
   void WriteAs(const TableRequest& request);
 
   const TableSpec spec_;
+  const uint64_t most_bytes_;  // that it may come to need
+  AllocatedBytes allocated_;
   const std::unique_ptr<Buffer> memory_;
   std::vector<bool> is_made_;  // by row
   uint64_t filled_ = 0;        // rows below are here
   uint64_t made_bytes_ = 0;
   RowHistory history_;
+  // As CountBytes has counted them last: bytes of history_, and those that it may yet need.
+  uint64_t kept_bytes_ = 0, promised_bytes_ = 0;
 };
 
 }  // namespace byteps

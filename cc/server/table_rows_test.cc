@@ -8,14 +8,15 @@
 #include <string>
 
 #include "cc/base/testing/table_requests.h"
+#include "cc/server/free_memory.h"
 
 namespace byteps {
 namespace {
 
 class Table {
  public:
-  explicit Table(const TableSpec& spec) {
-    const Status status = TableRows::New(spec, allocated, &rows);
+  explicit Table(const TableSpec& spec, bool goes_back = false) {
+    const Status status = TableRows::New(spec, goes_back, allocated, &rows);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
 
@@ -137,15 +138,104 @@ TEST(TableRowsTest, OneThatTheServerHasNoMemoryForIsRefusedBeforeItIsThere) {
   spec.rows = uint64_t{1} << 46;
   const AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
   std::unique_ptr<TableRows> rows;
-  const Status status = TableRows::New(spec, allocated, &rows);
+  const Status status = TableRows::New(spec, false, allocated, &rows);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("the table \"users\" needs 562949953421312 bytes"),
             std::string::npos)
       << status.message();
   EXPECT_EQ(*allocated, 0u);
   spec.rule.kind = RowRule::Kind::kAdam;  // whose states count, too
-  EXPECT_NE(TableRows::New(spec, allocated, &rows).message().find("needs 1688849860263936 bytes"),
-            std::string::npos);
+  EXPECT_NE(
+      TableRows::New(spec, false, allocated, &rows).message().find("needs 1688849860263936 bytes"),
+      std::string::npos);
+}
+
+// Bytes that all tables of this process may yet take, by what is said of one that is too large.
+uint64_t PromisedBytes() {
+  TableSpec spec = SomeTable();
+  spec.rows = uint64_t{1} << 46;
+  const AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
+  std::unique_ptr<TableRows> rows;
+  const std::string message = TableRows::New(spec, false, allocated, &rows).message();
+  const std::string before = "may yet need ";
+  const size_t at = message.find(before);
+  EXPECT_NE(at, std::string::npos) << message;
+  return std::stoull(message.substr(at + before.size()));
+}
+
+constexpr uint64_t kRowBytes = 2 * sizeof(float);
+// Beside a row that is kept as it was at a point.
+constexpr uint64_t kBytesBeside = 64;
+
+// Protocol rule 40.
+TEST(TableRowsTest, RowsOfTheLastTwoCommitsCountAsMemory) {
+  TableSpec spec = SomeTable();
+  spec.rows = uint64_t{1} << 46;
+  const AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
+  std::unique_ptr<TableRows> rows;
+  const Status status = TableRows::New(spec, true, allocated, &rows);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  const uint64_t needed = spec.rows * (kRowBytes + 2 * (kRowBytes + kBytesBeside));
+  EXPECT_NE(status.message().find("needs " + std::to_string(needed) + " bytes on this server (" +
+                                  spec.ToString() +
+                                  ", and rows as they were at the last two commits), which has "),
+            std::string::npos)
+      << status.message();
+}
+
+// Protocol rule 40.
+TEST(TableRowsTest, ATableThatFitsOnlyWithoutCommitsIsRefusedBeforeItGrows) {
+  TableSpec spec = SomeTable();
+  spec.width = uint64_t{1} << 20;
+  spec.rows = FreeMemory() / 2 / spec.RowBytes();
+  const AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
+  std::unique_ptr<TableRows> rows;
+  EXPECT_TRUE(TableRows::New(spec, false, allocated, &rows).ok());
+  rows = nullptr;
+  EXPECT_EQ(TableRows::New(spec, true, allocated, &rows).code(), StatusCode::kResourceExhausted);
+}
+
+TEST(TableRowsTest, WhatATableMayYetNeedFallsAsItGrows) {
+  const uint64_t before = PromisedBytes();
+  {
+    Table table(SomeTable());
+    EXPECT_EQ(PromisedBytes(), before + 8 * kRowBytes);
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(table.Update({Gradients({3}, {1, 1}, 1)}).ok());
+    EXPECT_EQ(PromisedBytes(), before + 7 * kRowBytes);
+    EXPECT_EQ(*table.allocated, 8 * kRowBytes);
+  }
+  EXPECT_EQ(PromisedBytes(), before);
+}
+
+// Protocol rule 40.
+TEST(TableRowsTest, SoDoesWhatItMayNeedForRowsOfCommits) {
+  const uint64_t before = PromisedBytes();
+  Table table(SomeTable(), /*goes_back=*/true);
+  const uint64_t most = 8 * kRowBytes + 16 * (kRowBytes + kBytesBeside);
+  const auto expect = [&](uint64_t made, uint64_t kept) {
+    EXPECT_EQ(PromisedBytes(), before + most - made - kept);
+    EXPECT_EQ(*table.allocated, 8 * kRowBytes + kept);
+  };
+  const auto update = [&] { ASSERT_TRUE(table.Update({Gradients({3}, {1, 1}, 1)}).ok()); };
+  expect(0, 0);
+  table.rows->Mark({7, 1});
+  update();
+  expect(kRowBytes, kBytesBeside);  // the row was as it was made
+  table.rows->Mark({7, 2});
+  for (int i = 0; i < 2; ++i) update();
+  expect(kRowBytes, kBytesBeside + kRowBytes + kBytesBeside);
+  table.rows->Forget(2);
+  expect(kRowBytes, kRowBytes + kBytesBeside);
+  const AllocatedBytes other = std::make_shared<std::atomic<uint64_t>>(0);
+  table.rows->CountAmong(other);
+  EXPECT_EQ(*table.allocated, 0u);
+  EXPECT_EQ(*other, 9 * kRowBytes + kBytesBeside);
+  table.rows->CountAmong(table.allocated);
+  ASSERT_TRUE(table.rows->GoBack({7, 2}));
+  expect(kRowBytes, 0);
+  table.rows = nullptr;
+  EXPECT_EQ(PromisedBytes(), before);
+  EXPECT_EQ(*table.allocated, 0u);
 }
 
 }  // namespace

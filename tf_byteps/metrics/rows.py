@@ -86,7 +86,7 @@ class Server(Row):
         received_bytes_per_second: from workers.
         replied_bytes_per_second: to workers.
         rounds_per_second: rounds of parts that were summed.
-        sum_bytes: memory for sums and finished rounds.
+        sum_bytes: memory for sums, finished rounds and tables.
         connections: those of the workers that answer here.
         lacking_table_blocks: blocks of tables whose rows it does not have, or not all.
     """

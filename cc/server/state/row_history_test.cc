@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <string>
+#include <vector>
 
 namespace byteps {
 namespace {
@@ -86,6 +86,34 @@ TEST(RowHistoryTest, WhatNobodyGoesBackToIsForgotten) {
   EXPECT_EQ(table.rows, (Values{{1, 2}}));
   table.history.Forget(6);
   EXPECT_TRUE(table.history.points().empty());
+}
+
+// Of rows that changed in each span: as large as it ever is.
+TEST(RowHistoryTest, MemoryIsThatOfTheRowsOfTwoSpans) {
+  constexpr int64_t kRows = 3;
+  constexpr uint64_t kRowBytes = 40000;  // two need more than a piece
+  RowHistory history;
+  std::vector<uint8_t> row(kRowBytes);
+  const auto change_all = [&] {
+    ++row[kRowBytes - 1];
+    for (int64_t index = 0; index < kRows; ++index) history.Note(index, row.data(), kRowBytes);
+  };
+  change_all();
+  EXPECT_EQ(history.bytes(), 0u);
+  for (const uint64_t number : {2, 5, 7}) {
+    history.Mark({3, number});
+    history.Forget(number == 7 ? 5 : 0);
+    change_all();
+    change_all();
+  }
+  EXPECT_EQ(history.bytes(), RowHistory::MostBytes(kRows, kRowBytes));
+  std::map<int64_t, int> last_bytes;
+  const auto restore = [&](int64_t index, const uint8_t* bytes) {
+    last_bytes[index] = bytes[kRowBytes - 1];
+  };
+  ASSERT_TRUE(history.GoBack({3, 5}, restore));
+  EXPECT_EQ(last_bytes, (std::map<int64_t, int>{{0, 4}, {1, 4}, {2, 4}}));
+  EXPECT_EQ(history.bytes(), 0u);
 }
 
 }  // namespace
