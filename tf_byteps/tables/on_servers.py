@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -74,6 +75,37 @@ def note_states(optimizer: Any, layout: ServerLayout) -> None:
         saving.note_rows(state, layout.of_state(slot))
 
 
+class _Tables:
+    """Tables that a function in a program uses.
+
+    TensorFlow keeps what `numpy_function` calls until the process ends. So this refers to no table:
+    each is there as long as its layer.
+
+    Args:
+        layouts: of the tables.
+    """
+
+    def __init__(self, layouts: Sequence[ServerLayout]) -> None:
+        tables: list[ServerTable] = [layout.table for layout in layouts]
+        self._names = [table.name for table in tables]
+        self._references = [weakref.ref(table) for table in tables]
+
+    def alive(self) -> list[ServerTable]:
+        """The tables.
+
+        Raises:
+            RuntimeError: one of them is gone.
+        """
+        found = [reference() for reference in self._references]
+        gone = [name for name, table in zip(self._names, found, strict=True) if table is None]
+        if gone:
+            raise RuntimeError(
+                f"the table {gone[0]!r} on the servers is gone with its layer: keep the layer as "
+                "long as functions are called that use it"
+            )
+        return [table for table in found if table is not None]
+
+
 def rows_of(stacks: Sequence[ServerLayout], indices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Rows of tables, which are asked for all at once.
 
@@ -84,17 +116,17 @@ def rows_of(stacks: Sequence[ServerLayout], indices: Sequence[tf.Tensor]) -> lis
     Returns:
         For each table a tensor of shape `[len(indices), width]`.
     """
-    tables: list[ServerTable] = [layout.table for layout in stacks]
+    tables = _Tables(stacks)
 
     def read(*given: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         *rows, _ = given
-        return server_tables.read(tables, rows)
+        return server_tables.read(tables.alive(), rows)
 
     dtypes = [tf.as_dtype(layout.dtype) for layout in stacks]
     found = called(read, [*indices, _after_changes()], dtypes)
     return [
-        tf.ensure_shape(rows, [None, table.shape[1]])
-        for rows, table in zip(found, tables, strict=True)
+        tf.ensure_shape(rows, [None, layout.table.shape[1]])
+        for rows, layout in zip(found, stacks, strict=True)
     ]
 
 
@@ -131,12 +163,11 @@ def updating_together() -> Iterator[None]:
 
 def _update(updates: Sequence[tuple[ServerLayout, tf.IndexedSlices, tf.Tensor]]) -> tf.Tensor:
     """Makes updates, of each table one. What it returns is there when they have been made."""
-    tables: list[ServerTable] = [layout.table for layout, _, _ in updates]
-    number = len(tables)
+    tables, number = _Tables([layout for layout, _, _ in updates]), len(updates)
 
     def update(*given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         rows, values, rates = (given[at * number : (at + 1) * number] for at in range(3))
-        server_tables.update(tables, rows, values, list(map(float, rates)))
+        server_tables.update(tables.alive(), rows, values, list(map(float, rates)))
         return np.float32(0)  # pyright: ignore[reportReturnType]
 
     rows = [gradient.indices for _, gradient, _ in updates]
