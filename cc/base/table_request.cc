@@ -57,7 +57,7 @@ Status DecodeTableRequest(const uint8_t* data, uint64_t bytes, TableRequest* req
   const auto rows = ReadAt<int64_t>(data, 16);
   request->rate = ReadAt<double>(data, 24);
   const uint64_t most_rows = (bytes - kHeadBytes) / sizeof(int64_t);
-  if (kind > static_cast<uint32_t>(TableRequest::Kind::kDrop) ||
+  if (kind > static_cast<uint32_t>(TableRequest::Kind::kRelease) ||
       request->slot > RowRule::kMostStates || rows < 0 || static_cast<uint64_t>(rows) > most_rows) {
     return InvalidArgument("its " + std::to_string(bytes) + " bytes are no request of kind " +
                            std::to_string(kind) + " for " + std::to_string(rows) +

@@ -31,7 +31,7 @@
 //
 // What a server answers to kCopy: an int64, where the next rows begin; an int64, how many rows
 // follow; their indices; their values, with what the optimizer keeps. What it answers to kState,
-// kRefill and kFill:
+// kRefill, kFill and kRelease:
 //   0   int32    the server's rank
 //   4   uint32   CopyState
 //   8   uint64   changes that have been made; the first change that this copy has made, or will;
@@ -117,6 +117,8 @@ struct TableRequest {
     kResume = 9,  // all go on with rows that servers have kept, as they were at a point
     kKept = 10,   // which blocks this server has kept from earlier epochs
     kDrop = 11,   // it needs them no more
+    // This worker asks for nothing of the table any more. It may say so again.
+    kRelease = 12,
   };
   Kind kind = Kind::kRead;
   uint32_t slot = 0;
@@ -132,8 +134,8 @@ struct TableRequest {
   bool Begins() const { return kind == Kind::kMake || kind == Kind::kResume; }
 };
 
-// Of one copy of a block.
-enum class CopyState : uint32_t { kNotMade = 0, kWhole = 1, kLost = 2, kFilling = 3 };
+// Of one copy of a block. kFreed: all workers have released it.
+enum class CopyState : uint32_t { kNotMade = 0, kWhole = 1, kLost = 2, kFilling = 3, kFreed = 4 };
 
 // What a kFill says of its rows.
 struct TableFill {

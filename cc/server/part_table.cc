@@ -92,6 +92,9 @@ void PartTable::Handle(int32_t rank, std::vector<Reply>* replies) {
     case TableRequest::Kind::kDrop:
       if (options_.kept != nullptr) options_.kept->DropAll();
       break;
+    case TableRequest::Kind::kRelease:
+      Release(rank, replies);
+      break;
     case TableRequest::Kind::kState:
       break;
     default:
@@ -151,6 +154,8 @@ Status PartTable::Read(const Newest& worker, std::shared_ptr<Buffer>* answer) co
 Status PartTable::CheckChange(const Newest& worker) const {
   BYTEPS_RETURN_IF_ERROR(MayWait());
   const TableRequest& request = worker.request;
+  const bool is_released = changes_.released_by() >= 0 && request.number == changes_.made();
+  if (changes_.is_freed() || (is_released && !changes_.is_lost())) return Released();
   if (changes_.is_lost() || request.Begins() != (rows_ == nullptr)) {
     // A change that is made, or that nobody can make: OnChange finds out.
     if (changes_.is_lost() || request.number != changes_.made()) return OkStatus();
@@ -308,6 +313,7 @@ void PartTable::OnDeparted(const std::vector<DepartedWorker>& departed,
   if (status.ok()) return;
   MutexLock lock(mutex_);
   FailWaiting(status, replies);
+  NoteDeparted();
 }
 
 }  // namespace byteps

@@ -11,6 +11,9 @@
 // asks for its next change. So both have them with the same changes. A copy that is being filled
 // takes part in changes, which concern the rows that it has, and answers no reads until it has all.
 //
+// Rows are freed when all workers have said that they ask for nothing of the table any more
+// (part_table_release.cc).
+//
 // A request that was cut off by a broken connection comes again whole. A lost answer is made again.
 //
 // Cost: rows are added up and updated under the mutex. Memory: the rows, and the requests that are
@@ -86,6 +89,10 @@ class PartTable : public ServedPart {
   Status Mark(const Newest& worker) BYTEPS_REQUIRES(mutex_);
   Status ResumeTable(const std::vector<int32_t>& ranks) BYTEPS_REQUIRES(mutex_);
   Status TellKept(int32_t rank, std::shared_ptr<Buffer>* answer) const BYTEPS_REQUIRES(mutex_);
+  // part_table_release.cc
+  void Release(int32_t rank, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  void NoteDeparted() BYTEPS_REQUIRES(mutex_);
+  Status Released() const BYTEPS_REQUIRES(mutex_);
   void Lose(std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   Status CheckChange(const Newest& worker) const BYTEPS_REQUIRES(mutex_);
   Status MayWait() const;
@@ -101,7 +108,8 @@ class PartTable : public ServedPart {
   void Answer(int32_t rank, Status error, std::shared_ptr<Buffer> answer,
               std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
   void SendAnswer(int32_t rank, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
-  Status Lost() const;
+  // Why nobody gets rows here.
+  Status Lost() const BYTEPS_REQUIRES(mutex_);
   // What is wrong with a worker's request.
   Status Refused(const Newest& worker, const Status& why) const;
   std::string Title() const { return "tensor \"" + options_.tensor_name + "\""; }

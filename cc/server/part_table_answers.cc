@@ -8,6 +8,8 @@
 namespace byteps {
 
 Status PartTable::Lost() const {
+  if (changes_.is_freed())
+    return FailedPrecondition(Title() + ": all workers have released the table, and it is gone");
   return Unavailable(Title() +
                      ": this server has none of its rows, because they were on a server that is "
                      "lost");

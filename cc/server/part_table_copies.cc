@@ -14,12 +14,14 @@ namespace byteps {
 
 bool PartTable::LacksRows() const {
   MutexLock lock(mutex_);
-  return !changes_.is_whole();
+  return !changes_.is_whole() && !changes_.is_freed();
 }
 
 Status PartTable::TellState(int32_t rank, std::shared_ptr<Buffer>* answer) const {
   CopyState state = CopyState::kLost;
-  if (rows_ != nullptr)
+  if (changes_.is_freed())
+    state = CopyState::kFreed;
+  else if (rows_ != nullptr)
     state = changes_.is_whole() ? CopyState::kWhole : CopyState::kFilling;
   else if (!changes_.is_lost())
     state = CopyState::kNotMade;

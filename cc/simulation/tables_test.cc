@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "cc/base/table_request.h"
@@ -18,7 +19,7 @@ constexpr uint64_t kSeedsThatFailed[] = {4734};
 
 class TablesTest : public SimulationTest {};
 
-// Protocol rules 15, 38, 39.
+// Protocol rules 15, 38, 39, 41.
 TEST_F(TablesTest, NoSeedLosesAChangeOrMakesOneTwice) {
   SimulationOutcome all;
   if (!RunSeeds(Programs::kTables, &all)) return;
@@ -26,6 +27,7 @@ TEST_F(TablesTest, NoSeedLosesAChangeOrMakesOneTwice) {
   EXPECT_GT(all.returned_servers, 300u);
   EXPECT_GT(all.retried_parts, 500u);
   EXPECT_GT(all.filled_copies, 300u);
+  EXPECT_GT(all.freed_tables, 800u);
 }
 
 // Protocol rule 39: a copy had refused a change on the server that it was on before, and waited for
@@ -118,6 +120,20 @@ TEST_F(TablesTest, AChangeThatIsLostDuringFillingIsFound) {
         const size_t begin = Filling::ValuesAt(*request);
         std::memset(request->data() + begin, 0, request->size() - begin);
       });
+  EXPECT_TRUE(IsFound(plant, Programs::kTables));
+}
+
+// Protocol rule 41: a table is freed before the last worker has released it, which looks rows up.
+TEST_F(TablesTest, ATableThatIsFreedTooEarlyIsFound) {
+  const Plant plant = [](SimulatedNetwork* network) {
+    const auto released = std::make_shared<std::set<uint64_t>>();
+    InRequests([released](uint64_t key, TableRequest::Kind kind, std::string* request) {
+      if (kind == TableRequest::Kind::kRelease) released->insert(key);
+      if (kind != TableRequest::Kind::kState || released->count(key) == 0) return;
+      const auto release = static_cast<uint32_t>(TableRequest::Kind::kRelease);  // worker 0's
+      std::memcpy(request->data(), &release, sizeof(release));
+    })(network);
+  };
   EXPECT_TRUE(IsFound(plant, Programs::kTables));
 }
 

@@ -29,7 +29,7 @@ from tf_byteps.tables.server_requests import Point
 from tf_byteps.tables.server_table import ServerTable
 
 _lock = threading.Lock()
-_tables: list[weakref.ref[ElasticTable]] = []
+_tables: list[weakref.ref[ElasticTable]] = []  # also some that are gone
 _loss: list[Callable[[], Any]] = []  # the last session in which a process was lost
 
 
@@ -206,7 +206,7 @@ def begin(homes: dict[str, list[list[int]]]) -> None:
     tables = {table.name: table for table in _alive()}
     for name in sorted(homes):
         tables[name].begin(homes[name])
-    if homes and runtime.rank() == 0:  # what else servers have kept nobody needs
+    if _tables and runtime.rank() == 0:  # what else servers have kept nobody needs
         for server in range(runtime.session("tables on the servers").num_servers):
             _ask(server, requests.DROP)
     mark()

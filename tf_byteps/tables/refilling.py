@@ -6,7 +6,7 @@ change of the table. So both copies have these rows with the same changes, and t
 meanwhile: the copy that is filled takes part in changes of the rows that it has.
 
 Cost: each row that has been changed travels twice, in pieces of `PIECE` bytes. At most half of the
-time is spent on that, and nothing is kept.
+time is spent on that, and nothing is kept. A table that nothing else refers to is not copied.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import logging
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tf_byteps import _engine
+from tf_byteps.tables import server_requests as requests
 from tf_byteps.tables.server_requests import COPY, FILL, REFILL, STATE
 
 PIECE = 4 << 20  # bytes of rows that are copied at once
 _POLL_SECONDS = 0.25
 _NO_MEMORY_SECONDS = 10.0
 _JOIN_SECONDS = 5.0
-_NOT_MADE, _WHOLE, _LOST, _FILLING = range(4)  # CopyState
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -43,23 +44,8 @@ class Outcome(enum.Enum):
     NO_MEMORY = "the other server has no memory for the rows"
 
 
-class _State(NamedTuple):
-    """How far a copy is: the answer to STATE, REFILL and FILL (cc/base/table_request.h)."""
-
-    server: int
-    state: int
-    made: int
-    begun: int
-    filled: int
-    spec: bytes
-
-
 # Asks a copy: copy, kind, places of rows, what follows them. Returns the bytes of the answer.
 Ask = Callable[[int, int, bytes, bytes], bytes]
-
-
-def _state(answer: bytes) -> _State:
-    return _State(*struct.unpack_from("<iIQQQ", answer), answer[32:])
 
 
 def step(ask: Ask, lost: int, made: int) -> tuple[Outcome, int]:
@@ -76,32 +62,32 @@ def step(ask: Ask, lost: int, made: int) -> tuple[Outcome, int]:
     Raises:
         EngineError: a server is lost meanwhile; or no server answers any more.
     """
-    target = _state(ask(lost, STATE, b"", b""))
-    source = _state(ask(1 - lost, STATE, b"", b""))
-    if source.state != _WHOLE:
+    target = requests.state(ask(lost, STATE, b"", b""))
+    source = requests.state(ask(1 - lost, STATE, b"", b""))
+    if source.state != requests.WHOLE:
         return Outcome.GONE, 0
     if source.server == target.server:
         return Outcome.ALONE, 0
-    if target.state == _LOST:
+    if target.state == requests.LOST:
         try:
-            target = _state(ask(lost, REFILL, b"", source.spec))
+            target = requests.state(ask(lost, REFILL, b"", source.spec))
         except _engine.EngineError as error:
             if error.code != "RESOURCE_EXHAUSTED":
                 raise
             _logger.info("no second copy: %s", error)
             return Outcome.NO_MEMORY, 0
-    if target.state == _WHOLE:
+    if target.state == requests.WHOLE:
         return Outcome.DONE, 0
     # It begins after the next change, for which some worker may have asked before.
-    if target.state != _FILLING or target.made != made or source.made != made:
+    if target.state != requests.FILLING or target.made != made or source.made != made:
         return Outcome.WAIT, 0
     begin = struct.pack("<q", target.filled)
     copied = ask(1 - lost, COPY, begin, struct.pack("<Q", PIECE))
     following, count = struct.unpack_from("<qq", copied)
     places, rows = copied[16 : 16 + 8 * count], copied[16 + 8 * count :]
     span = struct.pack("<QQ", target.filled, following)
-    target = _state(ask(lost, FILL, places, span + rows))
-    return Outcome.DONE if target.state == _WHOLE else Outcome.MORE, len(rows)
+    target = requests.state(ask(lost, FILL, places, span + rows))
+    return Outcome.DONE if target.state == requests.WHOLE else Outcome.MORE, len(rows)
 
 
 class Table(Protocol):
@@ -124,16 +110,16 @@ class Refiller:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._tables: list[Table] = []
+        self._tables: list[weakref.ref[Table]] = []
         self._thread: threading.Thread | None = None
         self._ends = threading.Event()
 
     def begin(self, table: Table) -> None:
         """Some copies of a table lack rows."""
         with self._mutex:
-            if self._ends.is_set() or any(each is table for each in self._tables):
+            if self._ends.is_set() or any(each() is table for each in self._tables):
                 return
-            self._tables.append(table)
+            self._tables.append(weakref.ref(table))
             if self._thread is None:
                 # A daemon: a program that fails does not wait for it.
                 self._thread = threading.Thread(target=self._run, name="byteps-tables", daemon=True)
@@ -154,7 +140,7 @@ class Refiller:
             with self._mutex:
                 self._tables.remove(table)
 
-    def _next(self) -> Table | None:
+    def _next(self) -> weakref.ref[Table] | None:
         with self._mutex:
             if self._tables and not self._ends.is_set():
                 return self._tables[0]
@@ -165,7 +151,7 @@ class Refiller:
 class _Filling:
     """Fills the copies of one table, and says so in the log."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: weakref.ref[Table]) -> None:
         self._table = table
         self._begin = time.monotonic()
         self._copied = 0
@@ -173,39 +159,42 @@ class _Filling:
 
     def step(self) -> float | None:
         """Returns when the next step is due, in seconds from now; None: there is none."""
+        table = self._table()
+        if table is None:  # nobody can use it any more
+            return None
         begin = time.monotonic()
         try:
-            outcome, copied = self._table.refill()
+            outcome, copied = table.refill()
         except _engine.EngineError as error:  # a server is lost; or the job has failed, or ends
-            _logger.info("rows of the table %r cannot be copied now: %s", self._table.name, error)
+            _logger.info("rows of the table %r cannot be copied now: %s", table.name, error)
             return _POLL_SECONDS
         except RuntimeError as error:  # the session has ended
-            _logger.info("rows of the table %r are not copied: %s", self._table.name, error)
+            _logger.info("rows of the table %r are not copied: %s", table.name, error)
             return None
         self._copied += copied
-        self._say(outcome)
+        self._say(outcome, table)
         if outcome in (Outcome.DONE, Outcome.GONE):  # of the latter the next change tells
             return None
         pauses = {Outcome.MORE: time.monotonic() - begin, Outcome.NO_MEMORY: _NO_MEMORY_SECONDS}
         return pauses.get(outcome, _POLL_SECONDS)
 
-    def _say(self, outcome: Outcome) -> None:
+    def _say(self, outcome: Outcome, table: Table) -> None:
         if outcome in self._said or outcome in (Outcome.WAIT, Outcome.GONE):
             return
         self._said.add(outcome)
         if outcome is Outcome.DONE:
             _logger.warning(
                 "all blocks of the table %r are on two servers again: %d bytes copied in %.1f s",
-                self._table.name,
+                table.name,
                 self._copied,
                 time.monotonic() - self._begin,
             )
             return
         _logger.warning(
             "%d of %d blocks of the table %r are on one server only, because a server is lost: %s",
-            self._table.lacking(),
-            self._table.blocks,
-            self._table.name,
+            table.lacking(),
+            table.blocks,
+            table.name,
             _WHAT_NEXT[outcome],
         )
 

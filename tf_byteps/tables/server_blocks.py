@@ -16,12 +16,11 @@ import numpy as np
 
 from tf_byteps import _engine, runtime
 from tf_byteps.exchange import host
-from tf_byteps.tables import refilling, server_requests as requests
+from tf_byteps.tables import refilling, releasing, server_requests as requests
 
 _MOST_BLOCKS = 64
 _COPIES = 2
 _HIGHEST_PRIORITY = 2**31 - 1
-_LOWEST_PRIORITY = -(2**31)
 
 
 class ServerBlocks:
@@ -42,6 +41,7 @@ class ServerBlocks:
         self.name = name
         self.blocks = min(servers, _MOST_BLOCKS, rows)
         self.mutex = threading.Lock()
+        self._unwatch: Callable[[], object] = lambda: None
 
     def homes(self) -> list[list[int]]:
         """The servers of the copies of each block, where none has rows already."""
@@ -55,6 +55,8 @@ class ServerBlocks:
             homes: the servers of the copies of each block.
         """
         self._session = weakref.ref(runtime.session("a table on the servers"))
+        self._unwatch()  # an elastic job's, in an earlier session
+        self._unwatch = releasing.releaser.watch(self, self.name, homes)
         self._homes, self._copies = homes, len(homes[0])
         self._made = [0] * self.blocks  # changes of each block
         self._readable = [0] * self.blocks  # which copy has answered
@@ -115,7 +117,7 @@ class ServerBlocks:
         def ask(copy: int, kind: int, places: bytes, body: bytes) -> bytes:
             head = requests.head(kind, 0, self._made[block], len(places) // 8, 0.0)
             request = np.frombuffer(head + places + body, np.uint8)
-            handle = self._start(block, copy, request, _LOWEST_PRIORITY)
+            handle = self._start(block, copy, request, requests.LOWEST_PRIORITY)
             return handle.wait(requests.FOREVER).tobytes()
 
         return refilling.step(ask, copy, self._made[block])
@@ -137,13 +139,8 @@ class ServerBlocks:
         priority: int = _HIGHEST_PRIORITY,
     ) -> _engine.Handle:
         self._check_session()
-        return _engine.exchange(
-            request,
-            name=f"table {self.name}/block {block}/copy {copy}",
-            kind="table",
-            home=self._homes[block][copy],
-            priority=priority,
-        )
+        home = self._homes[block][copy]
+        return requests.start(request, self.name, block, copy, home, priority)
 
     def _start_on_all(
         self, request: Callable[[int], np.ndarray[Any, Any]]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tf_byteps import _engine
 from tf_byteps.tables.server_rules import RowRule
 
-MAKE, READ, UPDATE, WRITE, STATE, COPY, REFILL, FILL, MARK, RESUME, KEPT, DROP = range(12)
+MAKE, READ, UPDATE, WRITE, STATE, COPY, REFILL, FILL, MARK, RESUME, KEPT, DROP, RELEASE = range(13)
+NOT_MADE, WHOLE, LOST, FILLING, FREED = range(5)  # CopyState
+LOWEST_PRIORITY = -(2**31)
 _MOST_NUMBERS = 5  # that a rule has
 FOREVER = 1e8  # an exchange ends by a result or an error of the engine, which has the timeouts
 
@@ -51,6 +53,22 @@ class Point:
         return self.epoch, self.numbers[block]
 
 
+class State(NamedTuple):
+    """How far a copy of a block is: the answer to STATE, REFILL, FILL and RELEASE."""
+
+    server: int
+    state: int
+    made: int
+    begun: int
+    filled: int
+    spec: bytes
+
+
+def state(answer: bytes) -> State:
+    """What a copy has answered."""
+    return State(*struct.unpack_from("<iIQQQ", answer), answer[32:])
+
+
 def spec(
     name: str,
     shape: tuple[int, int],
@@ -84,6 +102,28 @@ def spec(
 
 def head(kind: int, slot: int, number: int, rows: int, rate: float) -> bytes:
     return struct.pack("<IIQqd", kind, slot, number, rows, rate)
+
+
+def start(
+    request: np.ndarray[Any, Any], table: str, block: int, copy: int, home: int, priority: int
+) -> _engine.Handle:
+    """Begins to ask a server that has a copy of a block.
+
+    Args:
+        request: what it is asked, as bytes.
+        table: its name.
+        block: which one.
+        copy: which one.
+        home: the server of the copy.
+        priority: of the exchange.
+    """
+    return _engine.exchange(
+        request,
+        name=f"table {table}/block {block}/copy {copy}",
+        kind="table",
+        home=home,
+        priority=priority,
+    )
 
 
 def kept(answer: bytes) -> tuple[int, dict[tuple[str, int], set[tuple[int, int]]]]:

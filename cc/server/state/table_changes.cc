@@ -4,7 +4,8 @@
 
 namespace byteps {
 
-TableChanges::TableChanges(int32_t num_workers) : workers_(num_workers) {}
+TableChanges::TableChanges(int32_t num_workers)
+    : workers_(num_workers), has_released_(num_workers) {}
 
 TableChanges::Verdict TableChanges::OnChange(int32_t worker, uint64_t number, uint64_t training) {
   if (is_lost() || number > made_) return Verdict::kLost;
@@ -36,7 +37,7 @@ void TableChanges::Failed() {
 }
 
 void TableChanges::Lose() {
-  state_ = State::kLost;
+  if (!is_freed()) state_ = State::kLost;
   Failed();
 }
 
@@ -55,6 +56,13 @@ std::vector<int32_t> TableChanges::Leave(uint64_t training) {
     ranks.push_back(rank);
   }
   return ranks;
+}
+
+void TableChanges::Release(int32_t worker) {
+  if (has_released_[worker]) return;
+  has_released_[worker] = true;
+  if (num_released_++ == 0) released_by_ = worker;
+  if (num_released_ == static_cast<int32_t>(workers_.size())) state_ = State::kFreed;
 }
 
 bool TableChanges::Withdraw(int32_t worker, uint64_t training) {

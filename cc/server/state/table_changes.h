@@ -9,6 +9,9 @@
 // A copy that has lost its rows gets them again from another one (docs/protocol.md, rule 39),
 // between changes: what is filled in at change n has all changes before n. It takes part from the
 // first change on that nobody can have asked for before the filling begins.
+//
+// When a worker has released the table, no change can be made any more. When all have, the copy is
+// freed, and stays so (docs/protocol.md, rule 41).
 #ifndef TF_BYTEPS_CC_SERVER_STATE_TABLE_CHANGES_H_
 #define TF_BYTEPS_CC_SERVER_STATE_TABLE_CHANGES_H_
 
@@ -45,7 +48,7 @@ class TableChanges {
   void Failed();
   // The first change has brought rows here that have so many changes.
   void BeginAt(uint64_t number) { made_ = number; }
-  // A change was made elsewhere that is not here, or all is gone.
+  // A change was made elsewhere that is not here, or all is gone. Nothing of a freed copy is.
   void Lose();
   // Only of a lost copy: it is filled by a worker who has made so many changes. Others may have
   // asked for the next one, here or where the copy was before, and been refused.
@@ -57,18 +60,24 @@ class TableChanges {
   // order: they wait no more.
   std::vector<int32_t> Leave(uint64_t training);
 
+  // `worker` asks for nothing any more. Once is enough; those who wait do so in vain.
+  void Release(int32_t worker);
+  // The first worker that has released the table; -1: nobody has.
+  int32_t released_by() const { return released_by_; }
+
   // `worker` has given up what it has asked for, and what it could yet ask for in trainings up to
   // this one. Returns whether the change fails for those who wait.
   bool Withdraw(int32_t worker, uint64_t training);
 
   bool is_lost() const { return state_ == State::kLost; }
   bool is_whole() const { return state_ == State::kWhole; }
+  bool is_freed() const { return state_ == State::kFreed; }
   // The first change that this copy takes part in.
   uint64_t begun() const { return begun_; }
   uint64_t made() const { return made_; }
 
  private:
-  enum class State { kWhole, kLost, kFilling };
+  enum class State { kWhole, kLost, kFilling, kFreed };
   struct Asked {
     bool waits = false;
     uint64_t training = 0;
@@ -79,7 +88,9 @@ class TableChanges {
   uint64_t made_ = 0;
   State state_ = State::kWhole;
   uint64_t begun_ = 0;
-  uint64_t left_before_ = 0;  // some worker has left all trainings before this one
+  uint64_t left_before_ = 0;        // some worker has left all trainings before this one
+  std::vector<bool> has_released_;  // by rank
+  int32_t num_released_ = 0, released_by_ = -1;
 };
 
 }  // namespace byteps

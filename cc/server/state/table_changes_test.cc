@@ -105,5 +105,41 @@ TEST(TableChangesTest, AWithdrawalOfAnOldTrainingFailsNothingOfTheNext) {
   EXPECT_EQ(changes.OnChange(0, 0, 5), Verdict::kReady);
 }
 
+// Protocol rule 41.
+TEST(TableChangesTest, ACopyIsFreedWhenAllHaveReleasedIt) {
+  TableChanges changes(3);
+  EXPECT_EQ(changes.released_by(), -1);
+  for (const int32_t worker : {1, 1, 0, 1}) changes.Release(worker);  // some say it again
+  EXPECT_EQ(changes.released_by(), 1);
+  EXPECT_FALSE(changes.is_freed());
+  EXPECT_TRUE(changes.MayRead(0));
+  changes.Release(2);
+  EXPECT_TRUE(changes.is_freed());
+  EXPECT_FALSE(changes.MayRead(0) || changes.MayCopy(0) || changes.MayFill(0));
+}
+
+// Protocol rule 41.
+TEST(TableChangesTest, AFreedCopyIsNotLostAndALostOneIsFreed) {
+  TableChanges changes(1);
+  changes.Lose();
+  changes.Release(0);
+  EXPECT_TRUE(changes.is_freed());
+  EXPECT_FALSE(changes.is_lost());
+  changes.Lose();
+  EXPECT_TRUE(changes.is_freed());
+}
+
+// Protocol rule 41.
+TEST(TableChangesTest, ACopyThatIsFilledIsFreed) {
+  TableChanges changes(2);
+  changes.Lose();
+  changes.Release(1);
+  changes.Refill(3);
+  EXPECT_TRUE(changes.MayFill(4));
+  changes.Release(0);
+  EXPECT_TRUE(changes.is_freed());
+  EXPECT_FALSE(changes.MayFill(4));
+}
+
 }  // namespace
 }  // namespace byteps

@@ -71,6 +71,7 @@ class ProgramBarrier {
     return !has_failed_;
   }
   void Fail() { has_failed_ = true; }
+  bool has_failed() const { return has_failed_; }
 
  private:
   EventSchedule& schedule_;

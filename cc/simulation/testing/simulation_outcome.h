@@ -18,7 +18,7 @@ struct SimulationOutcome {
            given_up_rounds = 0, left_trainings = 0, lost_workers = 0, gpu_exchanges = 0,
            lost_gpu_workers = 0, lost_hosts_links = 0, row_sums = 0, coded_sums = 0,
            backup_averages = 0, late_changes = 0, set_exchanges = 0, row_exchanges = 0, joins = 0,
-           rounds_without_joined = 0, filled_copies = 0;
+           rounds_without_joined = 0, filled_copies = 0, freed_tables = 0;
   // Of elastic jobs.
   uint64_t epochs = 0, rollbacks = 0, failed_starts = 0, lost_sessions = 0, killed_servers = 0,
            cut_off_processes = 0, new_workers = 0, workers_sent_away = 0, done_workers = 0,
@@ -39,7 +39,7 @@ struct SimulationOutcome {
     uint64_t SimulationOutcome::* count;
     const char* what;
   };
-  static const Count kCounts[30];
+  static const Count kCounts[31];
 };
 
 inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
@@ -58,6 +58,7 @@ inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
     {&SimulationOutcome::returned_servers, "that came back"},
     {&SimulationOutcome::retried_parts, "parts pushed again"},
     {&SimulationOutcome::filled_copies, "copies of blocks of tables filled again"},
+    {&SimulationOutcome::freed_tables, "times a worker saw a table freed"},
     {&SimulationOutcome::given_up_rounds, "rounds given up"},
     {&SimulationOutcome::left_trainings, "trainings left"},
     {&SimulationOutcome::lost_workers, "lost workers"},

@@ -5,7 +5,8 @@
 // change and the row. They are updated by SGD, or by Adam, which keeps two states for each row and
 // whose rate depends on the step. Checked of each lookup: rows have exactly the changes that this
 // worker has made. A server is killed whenever each block has all rows on another one: so no change
-// and no lookup may fail.
+// and no lookup may fail. In the end the workers release the table, each at its own time: others
+// look rows up until they do so, and then all copies are freed.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_
 
@@ -37,7 +38,8 @@ class TableProgram final : public JobProgram {
         barrier_(schedule, num_workers),
         copies_(num_servers),
         made_(num_workers, std::vector<uint64_t>(num_servers, 0)),
-        readable_(num_workers, std::vector<int>(num_servers, 0)) {
+        readable_(num_workers, std::vector<int>(num_servers, 0)),
+        has_freed_(num_workers) {
     rows_ = 1 + static_cast<int64_t>(schedule_.Draw(19));
     changes_ = 4 + static_cast<int>(schedule_.Draw(40));
     pause_ns_ = static_cast<int64_t>(schedule_.Draw(60000)) * 1000;
@@ -54,12 +56,13 @@ class TableProgram final : public JobProgram {
   bool Run(Worker* worker, int32_t rank) override {
     Thread copier;
     if (rank == 0) copier = Thread("copier", [this, worker] { FillCopies(worker); });
-    const bool is_well = Train(worker, rank) && barrier_.Meet(rank);
-    if (!is_well) barrier_.Fail();
+    bool is_well = Train(worker, rank) && barrier_.Meet(rank) && LookSomeMore(worker, rank);
     if (rank == 0) {
       has_ended_ = true;
       copier.Join();
     }
+    is_well = is_well && Release(worker, rank);
+    if (!is_well) barrier_.Fail();
     return is_well;
   }
 
@@ -77,6 +80,45 @@ class TableProgram final : public JobProgram {
         return false;
     }
     return Look(worker, rank);
+  }
+
+  bool LookSomeMore(Worker* worker, int32_t rank) {
+    for (uint64_t looks = schedule_.Draw(6); looks > 0; --looks) {
+      schedule_.Sleep(static_cast<int64_t>(schedule_.Draw(30)) * 1000000);
+      if (!Look(worker, rank)) return false;
+    }
+    return true;
+  }
+
+  // As tf_byteps/tables/releasing.py does it: a server that gets a copy of a lost one knows of no
+  // release. Until all have seen all copies freed.
+  bool Release(Worker* worker, int32_t rank) {
+    const std::string request = TableRequestBytes(TableRequest::Kind::kRelease, 0, {});
+    while (num_freed_ < num_workers_ && !barrier_.has_failed()) {
+      std::vector<std::shared_ptr<TableExchange>> asked;
+      for (int i = 0; i < 2 * blocks(); ++i)
+        asked.push_back(TableExchange::Begin(worker, i / 2, i % 2, request));
+      outcome_.exchanges += asked.size();
+      bool is_freed = true;
+      for (const auto& each : asked) {
+        const Status status = each->Await();
+        if (!status.ok() && failure_.empty())
+          failure_ = "worker " + std::to_string(rank) + " releases the table: " + status.ToString();
+        if (!status.ok()) return false;
+        is_freed = is_freed && StateIn(each->output) == CopyState::kFreed;
+      }
+      if (is_freed && !has_freed_[rank]) {
+        has_freed_[rank] = true;
+        ++num_freed_;
+        ++outcome_.freed_tables;
+      }
+      schedule_.Sleep(static_cast<int64_t>(1 + schedule_.Draw(50)) * 1000000);
+    }
+    return !barrier_.has_failed();
+  }
+
+  static CopyState StateIn(const std::string& answer) {
+    return static_cast<CopyState>(NumberAt<uint32_t>(answer, sizeof(int32_t)));
   }
 
   // ---- requests
@@ -226,6 +268,8 @@ class TableProgram final : public JobProgram {
   TableCopies copies_;                       // worker 0's
   std::vector<std::vector<uint64_t>> made_;  // changes, by worker and block
   std::vector<std::vector<int>> readable_;   // which copy has answered, by worker and block
+  std::vector<bool> has_freed_;              // whether it has seen all copies freed, by worker
+  int32_t num_freed_ = 0;
   bool is_locked_ = false;
   bool has_ended_ = false;
 };
