@@ -15,21 +15,11 @@ _QUICK = (
     "siamese_contrastive",
     "structured_data",
 )
-_WITH_THREE_WORKERS = (
-    *_QUICK,
-    "added_sum",
-    "batch_normalization",
-    "batches_by_hand",
-    "loss_class",
-    "imbalanced",
-    "seq2seq_mean_of_weights",
-    "timeseries_lstm",
-)
 
 
 def _parameters():
     names = [name for name in running.all_programs() if name not in on_jax.WITHOUT]
-    return choosing.on_two_and_three_workers(names, _QUICK, _WITH_THREE_WORKERS)
+    return choosing.on_two_and_three_workers(names, _QUICK, with_three_workers=names)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +34,5 @@ def test_program(results, name, workers):
 
 
 def test_what_is_chosen_or_left_out_exists():
-    chosen = {*_QUICK, *_WITH_THREE_WORKERS}
-    assert chosen | on_jax.WITHOUT.keys() <= running.all_programs().keys()
-    assert not chosen & on_jax.WITHOUT.keys()
+    assert {*_QUICK} | on_jax.WITHOUT.keys() <= running.all_programs().keys()
+    assert not {*_QUICK} & on_jax.WITHOUT.keys()
