@@ -15,11 +15,15 @@ _QUICK = (
     "siamese_contrastive",
     "structured_data",
 )
+# JAX computes the softmax of attention in float32, also of float64. So the gradient of the keys'
+# bias, which is zero, is rounding, which Adam makes larger: the bias differs by up to 7e-6.
+_WITH_TWO_WORKERS_ONLY = ("text_transformer_adam", "vision_transformer")
 
 
 def _parameters():
     names = [name for name in running.all_programs() if name not in on_jax.WITHOUT]
-    return choosing.on_two_and_three_workers(names, _QUICK, with_three_workers=names)
+    with_three = [name for name in names if name not in _WITH_TWO_WORKERS_ONLY]
+    return choosing.on_two_and_three_workers(names, _QUICK, with_three)
 
 
 @pytest.fixture(scope="module")
@@ -34,5 +38,6 @@ def test_program(results, name, workers):
 
 
 def test_what_is_chosen_or_left_out_exists():
-    assert {*_QUICK} | on_jax.WITHOUT.keys() <= running.all_programs().keys()
-    assert not {*_QUICK} & on_jax.WITHOUT.keys()
+    chosen = {*_QUICK, *_WITH_TWO_WORKERS_ONLY}
+    assert chosen | on_jax.WITHOUT.keys() <= running.all_programs().keys()
+    assert not chosen & on_jax.WITHOUT.keys()
