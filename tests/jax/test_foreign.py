@@ -12,7 +12,6 @@ _QUICK = (
     "evaluating_callback",
     "recommender",
     "predicting_callback",
-    "siamese_contrastive",
     "structured_data",
 )
 # JAX computes the softmax of attention in float32, also of float64. So the gradient of the keys'
