@@ -1,6 +1,7 @@
 """Two workers, or three, give what one process gives, in every way to use tf_byteps."""
 
 import collections
+import importlib.metadata
 
 import numpy as np
 import pytest
@@ -34,6 +35,9 @@ _WITH_THREE_WORKERS = (
 # Rows become dense, and so merged, in compiled steps. The variance of a single row is 0: what is
 # divided by it is noise, which XLA rounds otherwise.
 _NOT_COMPILED = ("embedding_adam_unmerged", "synchronized_batch_normalization")
+
+# In Keras 3.12 they fail in one process, too: its own Muon asks TensorFlow's variables for paths.
+_FAILING_IN_KERAS = ("muon",) if importlib.metadata.version("keras").startswith("3.12.") else ()
 
 # What other rows show, too; in make test-all.
 _SLOW_ROWS = (
@@ -167,6 +171,7 @@ def _parameters(workers):
         if mode in row.modes and size in workers
         if (size == WORKERS and not is_compiled) or name in _WITH_THREE_WORKERS
         if not is_compiled or name not in _NOT_COMPILED
+        if name not in _FAILING_IN_KERAS
     ]
 
 
