@@ -93,7 +93,7 @@ TEST(TableRequestTest, WhatIsNoRequestIsRefused) {
   TableRequest request;
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     EXPECT_FALSE(Decode(whole.substr(0, bytes), &request).ok()) << bytes;
-  EXPECT_FALSE(Decode(RequestBytes(static_cast<TableRequest::Kind>(12), 0, {}), &request).ok());
+  EXPECT_FALSE(Decode(RequestBytes(static_cast<TableRequest::Kind>(13), 0, {}), &request).ok());
   EXPECT_FALSE(Decode(RequestBytes(TableRequest::Kind::kRead, 0, {}, {}, 1, 4), &request).ok());
 }
 

@@ -185,7 +185,12 @@ _OF_PROCESSES = (
         ("server_replied_parts_total", COUNTER, "replies", "Replies to workers."),
         ("server_replied_bytes_total", COUNTER, "replied_bytes", "Their payload."),
         ("server_rounds_total", COUNTER, "rounds_completed", "Rounds of parts that were summed."),
-        ("server_sum_bytes", GAUGE, "accumulator_bytes", "Memory for sums, finished rounds and tables."),
+        (
+            "server_sum_bytes",
+            GAUGE,
+            "accumulator_bytes",
+            "Memory for sums, finished rounds and tables.",
+        ),
         (
             "server_lacking_table_blocks",
             GAUGE,
