@@ -93,7 +93,8 @@ void PartTable::Handle(int32_t rank, std::vector<Reply>* replies) {
       if (options_.kept != nullptr) options_.kept->DropAll();
       break;
     case TableRequest::Kind::kRelease:
-      Release(rank, replies);
+      Release(rank);
+      FailWaiting(Released(), replies);  // who waits for a change does so in vain
       break;
     case TableRequest::Kind::kState:
       break;

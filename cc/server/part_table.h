@@ -90,7 +90,7 @@ class PartTable : public ServedPart {
   Status ResumeTable(const std::vector<int32_t>& ranks) BYTEPS_REQUIRES(mutex_);
   Status TellKept(int32_t rank, std::shared_ptr<Buffer>* answer) const BYTEPS_REQUIRES(mutex_);
   // part_table_release.cc
-  void Release(int32_t rank, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  void Release(int32_t rank) BYTEPS_REQUIRES(mutex_);
   void NoteDeparted() BYTEPS_REQUIRES(mutex_);
   Status Released() const BYTEPS_REQUIRES(mutex_);
   void Lose(std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);

@@ -4,10 +4,8 @@
 
 namespace byteps {
 
-// Who waits for a change does so in vain.
-void PartTable::Release(int32_t rank, std::vector<Reply>* replies) {
+void PartTable::Release(int32_t rank) {
   changes_.Release(rank);
-  FailWaiting(Released(), replies);
   NoteDeparted();
 }
 
