@@ -62,6 +62,7 @@ _EXTENDED = [
         "strategy/test_state.py",
         "strategy/test_state_table.py",
         "strategy/test_stragglers.py",
+        "tables/test_mixed_precision.py",
         "timeline/test_elastic.py",
         "timeline/test_input.py",
     )
@@ -74,6 +75,11 @@ _FIRST = [
     _HERE / "jax/test_keras_fit.py",
     _HERE / "strategy/test_checkpoints.py",
     _HERE / "strategy/test_strategy.py",
+    _HERE / "tables/test_tables.py",
+    _HERE / "tables/test_on_servers.py",
+    _HERE / "tables/test_own_optimizers.py",
+    _HERE / "tables/test_vocabularies.py",
+    _HERE / "examples/test_examples.py",
 ]
 
 _TIME_LIMIT_SECONDS = 240
