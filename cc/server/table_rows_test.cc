@@ -133,30 +133,36 @@ TEST(TableRowsTest, MemoryIsThatOfRowsAndStates) {
   EXPECT_EQ(*table.allocated, 8u * (2 + 3 * 2) * sizeof(float));
 }
 
-TEST(TableRowsTest, OneThatTheServerHasNoMemoryForIsRefusedBeforeItIsThere) {
+// That no server has the memory for.
+TableSpec TooLargeTable() {
   TableSpec spec = SomeTable();
   spec.rows = uint64_t{1} << 46;
+  return spec;
+}
+
+// What is said of a table that is too large. Nothing of it may be there.
+Status Refused(const TableSpec& spec, bool goes_back) {
   const AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
   std::unique_ptr<TableRows> rows;
-  const Status status = TableRows::New(spec, false, allocated, &rows);
+  const Status status = TableRows::New(spec, goes_back, allocated, &rows);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(*allocated, 0u);
+  return status;
+}
+
+TEST(TableRowsTest, OneThatTheServerHasNoMemoryForIsRefusedBeforeItIsThere) {
+  TableSpec spec = TooLargeTable();
+  const Status status = Refused(spec, false);
   EXPECT_NE(status.message().find("the table \"users\" needs 562949953421312 bytes"),
             std::string::npos)
       << status.message();
-  EXPECT_EQ(*allocated, 0u);
   spec.rule.kind = RowRule::Kind::kAdam;  // whose states count, too
-  EXPECT_NE(
-      TableRows::New(spec, false, allocated, &rows).message().find("needs 1688849860263936 bytes"),
-      std::string::npos);
+  EXPECT_NE(Refused(spec, false).message().find("needs 1688849860263936 bytes"), std::string::npos);
 }
 
 // Bytes that all tables of this process may yet take, by what is said of one that is too large.
 uint64_t PromisedBytes() {
-  TableSpec spec = SomeTable();
-  spec.rows = uint64_t{1} << 46;
-  const AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
-  std::unique_ptr<TableRows> rows;
-  const std::string message = TableRows::New(spec, false, allocated, &rows).message();
+  const std::string message = Refused(TooLargeTable(), false).message();
   const std::string before = "may yet need ";
   const size_t at = message.find(before);
   EXPECT_NE(at, std::string::npos) << message;
@@ -169,12 +175,8 @@ constexpr uint64_t kBytesBeside = 64;
 
 // Protocol rule 40.
 TEST(TableRowsTest, RowsOfTheLastTwoCommitsCountAsMemory) {
-  TableSpec spec = SomeTable();
-  spec.rows = uint64_t{1} << 46;
-  const AllocatedBytes allocated = std::make_shared<std::atomic<uint64_t>>(0);
-  std::unique_ptr<TableRows> rows;
-  const Status status = TableRows::New(spec, true, allocated, &rows);
-  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  const TableSpec spec = TooLargeTable();
+  const Status status = Refused(spec, true);
   const uint64_t needed = spec.rows * (kRowBytes + 2 * (kRowBytes + kBytesBeside));
   EXPECT_NE(status.message().find("needs " + std::to_string(needed) + " bytes on this server (" +
                                   spec.ToString() +

@@ -113,11 +113,10 @@ class ElasticTables {
     if (rows->point.has_value()) ++outcome_.resumed_tables;
     rows->made = rows->point.has_value() ? rows->point->number : 1;
     if (!rows->point.has_value()) rows->values.assign(own.num_servers * rows_, 0);
-    if (own.rank == 0) {
-      resumed_ = rows->point;
-      resumed_in_ = own.epoch;
-    }
-    for (int server = 0; own.rank == 0 && server < own.num_servers; ++server) {
+    if (own.rank != 0) return Look(own, homes, *rows);
+    resumed_ = rows->point;
+    resumed_in_ = own.epoch;
+    for (int server = 0; server < own.num_servers; ++server) {
       std::string answer;
       if (!AskServer(own, server, TableRequest::Kind::kDrop, &answer)) return false;
     }
