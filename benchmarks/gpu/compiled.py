@@ -4,26 +4,27 @@
     python -m benchmarks.gpu.compiled bert-large resnet50 gpt2 --gpus 2
     python -m benchmarks.gpu.compiled bert-large resnet50 --gpus 2 --strategies none mirrored jax
     python -m benchmarks.gpu.compiled resnet50 gpt2 --strategies none byteps jax byteps-jax
+    python -m benchmarks.gpu.compiled gpt2 --gpus 2 --strategies none-jax jax byteps-jax --profile
     python -m benchmarks.gpu.compiled resnet50 --gpus 2 --rates none 25 10 --compressions none bf16
     python -m benchmarks.gpu.compiled resnet50 --gpus 4 --gpus-per-host 2 --rates 25
 
 `Model.fit`, mixed_bfloat16, batches from the host. With one GPU `byteps` is a job of one worker,
 whose exchanges are all in the program and move nothing. `mirrored` is MirroredStrategy, which Keras
 does not compile; `jax` is `keras.distribution.DataParallel` with KERAS_BACKEND=jax, in one process,
-and `byteps-jax` is BytePSStrategy with that backend.
+`none-jax` one GPU with that backend, and `byteps-jax` is BytePSStrategy there.
 The programs of a model compile side by side, for about two minutes; then they are measured one
 after the other. (Those of several models at once do not fit in a GPU's memory.) Each --with gives
-one more row of `byteps` (across steps with --cross-step; one for each of --compressions), with
-settings such as --with NCCL_MAX_CTAS=8. With --profile
-`byteps` trains some more steps under TensorFlow's profiler, which takes CUDA graphs apart, so that
+one more row of BytePSStrategy (across steps with --cross-step; one for each of --compressions),
+with settings such as --with NCCL_MAX_CTAS=8. With --profile the first process of a strategy trains
+some more steps under the backend's profiler, which takes CUDA graphs apart, so that
 its times are longer; --with XLA_FLAGS=--xla_enable_command_buffers_during_profiling=true keeps
 them. --profiles names a folder for what `python -m benchmarks.gpu.gaps` reads. Each row is printed
 when it is measured, and --json names a file for all.
 
-With --rates each GPU of all but `none` and `mirrored` is on an emulated host of its own, or so many
-as --gpus-per-host says (benchmarks/cluster.py; needs root), and BytePSStrategy has as many hosts
-with servers. Their NICs carry so many Gbit/s each way. `jax` has a process on each host then, which
-reduce by NCCL over sockets.
+With --rates each GPU of all but `none`, `none-jax` and `mirrored` is on an emulated host of its
+own, or so many as --gpus-per-host says (benchmarks/cluster.py; needs root), and BytePSStrategy has
+as many hosts with servers. Their NICs carry so many Gbit/s each way. `jax` has a process on each
+host then, which reduce by NCCL over sockets.
 --cross-step adds rows of BytePSStrategy(cross_step=True), --flash-attention those with
 flash_attention=True.
 """
@@ -56,6 +57,7 @@ _JOIN_SECONDS = 400
 _MEASURE_SECONDS = 300
 _JAX_PORT = 29441
 _OURS = ("byteps", "byteps-jax")
+_ALONE = ("none", "none-jax")
 _JAX_SETTINGS = {"KERAS_BACKEND": "jax", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _SENT_SHARE = {None: 1, "bf16": 0.5, "fp16": 0.5}  # of the bytes of float32, both ways
 
@@ -88,6 +90,8 @@ def _processes(strategy, options, settings, cluster):
         seen, environments = gpus, [_jax_environment(_visible(range(gpus)))]
     else:
         seen = gpus if strategy == "mirrored" else 1
+        if strategy == "none-jax":
+            settings = {**_JAX_SETTINGS, **settings}
         environments = [gpu_environment(_visible(range(seen)), **settings)]
     with tempfile.TemporaryDirectory(prefix="byteps_bench_") as folder:
         session = Session(_PROGRAM, environments, pathlib.Path(folder), namespaces, label=strategy)
@@ -147,7 +151,7 @@ class _Training:
         row = {**self.about, "milliseconds": times, "call_ms": [a[1] for a in answers]}
         row["whole_ms"] = max(a[2] for a in answers)
         row["weights_equal"] = len(set(self._session.call("weights", _MEASURE_SECONDS))) == 1
-        if with_profile and self.strategy == "byteps":
+        if with_profile and self.strategy != "mirrored":
             folder = profiles and f"{profiles}/{_as_file_name(self.name)}"
             row["profile"] = self._session.call("profile", _MEASURE_SECONDS, folder=folder)
         return row
@@ -210,8 +214,11 @@ def _variants(options):
             yield "byteps", {**compression, **chosen}, ()
     for compression in compressions if "byteps-jax" in options.strategies else ():
         yield "byteps-jax", compression, ()
-    for settings, compression in itertools.product(options.variants, compressions):
-        yield "byteps", {**compression, **made_with[-1]}, settings
+    ours = [strategy for strategy in options.strategies if strategy in _OURS] or ["byteps"]
+    for strategy, settings in itertools.product(ours, options.variants):
+        for compression in compressions:
+            chosen = made_with[-1] if strategy == "byteps" else {}
+            yield strategy, {**compression, **chosen}, settings
 
 
 def _start(model, options, cluster, stack):
@@ -234,7 +241,7 @@ def _measure(model, options, cluster):
     """The rows of a model, by name; prints each."""
     rows = {}
     with contextlib.ExitStack() as stack:
-        alone = None
+        alone = {}  # milliseconds of a step, by whether JAX is the backend
         for training in _start(model, options, cluster, stack):
             in_cluster = cluster and training.strategy in (*_OURS, "jax")
             for rate in options.rates if in_cluster else [None]:
@@ -246,9 +253,10 @@ def _measure(model, options, cluster):
                 row = training.measure(
                     options.steps, options.rounds, with_profile, options.profiles
                 )
-                if training.strategy == "none":
-                    alone = statistics.median(row["milliseconds"])
-                _report(name, row, alone)
+                backend = "jax" in training.strategy
+                if training.strategy in _ALONE:
+                    alone[backend] = statistics.median(row["milliseconds"])
+                _report(name, row, alone.get(backend))
                 rows[name] = row
                 if training.strategy not in _OURS:  # JAX sends bfloat16 as it likes
                     continue
@@ -258,7 +266,7 @@ def _measure(model, options, cluster):
                 elif rate:
                     row["first_ms"] = training.record()
                 if rate and row["compression"] in _SENT_SHARE:
-                    _report_bound(row, options, cluster, alone)
+                    _report_bound(row, options, cluster, alone.get(backend))
             training.leave()
     return rows
 
@@ -291,7 +299,7 @@ def main():
     parser.add_argument(
         "--strategies",
         nargs="+",
-        choices=["none", "mirrored", "jax", *_OURS],
+        choices=[*_ALONE, "mirrored", "jax", *_OURS],
         default=["none", "byteps"],
     )
     parser.add_argument(

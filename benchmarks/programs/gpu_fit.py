@@ -71,7 +71,7 @@ def join(strategy, model, gpus, cpu=False, **chosen):
     """Makes the model and trains it for some steps, so that it is compiled.
 
     Args:
-        strategy: "none", "byteps", "mirrored", "jax" or "byteps-jax".
+        strategy: "none", "byteps", "mirrored", "none-jax", "jax" or "byteps-jax".
         model: of examples/keras_synthetic_benchmark.py.
         gpus: what this process must see.
         cpu: whether it trains on the CPU instead.
@@ -139,12 +139,20 @@ def measure(steps, rounds):
 
 
 def profile(folder=None):
-    """What TensorFlow's profiler says of some steps (a dict). The profile stays in the folder."""
+    """What the backend's profiler says of some steps (a dict). The profile stays in the folder."""
     with tempfile.TemporaryDirectory() as temporary:
         kept = f"{folder}/process-{os.getpid()}" if folder else temporary
-        with tf.profiler.experimental.Profile(kept):
+        with _profiled(kept):
             _fit(_PROFILED_STEPS)
         return _read_profile(glob.glob(f"{kept}/**/*.xplane.pb", recursive=True)[0])
+
+
+def _profiled(folder):
+    if keras.backend.backend() != "jax":
+        return tf.profiler.experimental.Profile(folder)
+    import jax
+
+    return jax.profiler.trace(folder)
 
 
 def record(folder=None):
