@@ -1,9 +1,11 @@
 """Numbers that tell whether arrays of the workers are the same, without sending the arrays.
 
-Each word of an array is mixed with its place by the last steps of MurmurHash3, and the words are
-added up: in any order, so that a GPU takes as long as it takes to read them.
+Each word of a large array is mixed with its place by the last steps of MurmurHash3, and the words
+are added up: in any order, so that a GPU takes as long as it takes to read them. Small arrays come
+to the host, all at once, and are hashed there: they are many.
 """
 
+import hashlib
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_LEAST_BYTES = 1 << 16  # below it a program would take longer to compile than it saves
+_LARGE_BYTES = 1 << 16  # below it a program would take longer to compile than it saves
 _WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint32", 16: "uint32"}
 
 
@@ -32,15 +34,23 @@ def fingerprints(arrays: Sequence[Any]) -> list[int]:
 
     >>> fingerprints([weights]) == fingerprints([np.asarray(weights)])
     """
-    begun = [
-        _on_device(array) if _is_large(array) else _on_host(np.asarray(array)) for array in arrays
+    begun = [_sums(array) if array.nbytes >= _LARGE_BYTES else array for array in arrays]
+    return [
+        _number(one, str(array.dtype)) if array.nbytes >= _LARGE_BYTES else _hashed(one)
+        for one, array in zip(jax.device_get(begun), arrays, strict=True)
     ]
-    return [_number(sums, str(array.dtype)) for sums, array in zip(jax.device_get(begun), arrays)]
 
 
-def _is_large(array: Any) -> bool:
+def _hashed(array: np.ndarray) -> int:
+    digest = hashlib.blake2b(str(array.dtype).encode(), digest_size=8)
+    digest.update(array.tobytes())
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+def _sums(array: Any) -> Any:
     is_complex = jnp.issubdtype(array.dtype, jnp.complexfloating)  # JAX does not give its bits
-    return isinstance(array, jax.Array) and array.nbytes >= _LEAST_BYTES and not is_complex
+    is_read_here = isinstance(array, jax.Array) and not is_complex
+    return _on_device(array) if is_read_here else _on_host(np.asarray(array))
 
 
 @jax.jit
