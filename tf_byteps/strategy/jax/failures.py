@@ -1,7 +1,8 @@
 """A training that ends by a failed exchange: one sentence, and weights that can be read.
 
 JAX gives a step the memory of the weights, so that they are lost with a step that fails. A copy of
-them is kept on the host where each epoch begins. A GPU makes it beside the epoch's first step.
+them is kept on the host where each epoch begins. A GPU with enough memory copies them there first,
+and brings the copy to the host beside the epoch's first steps.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from tf_byteps import _engine, runtime
 from tf_byteps.errors import ExchangeError
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.jax.errors import raise_late_failure
-from tf_byteps.jax.host_copies import copies_on_host
+from tf_byteps.jax.host_copies import copies_on_device, copies_on_host
 from tf_byteps.types import Logs
 from tf_byteps.xla_library import end_failed_programs
 
@@ -39,12 +40,23 @@ class Keep(keras.callbacks.Callback):
         self._epoch = 0
         self._variables: list[Any] = []
         self._values: list[Any] = []
+        self._on_device: list[jax.Array] | None = None
+        self._has_trained = False  # so that the device's peak says what a step needs
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._epoch = epoch
         self._values = []  # before there are others
         self._variables = _variables(self.model)
-        self._values = copies_on_host([variable.value for variable in self._variables])
+        values = [variable.value for variable in self._variables]
+        self._on_device = copies_on_device(values) if self._has_trained else None
+        self._values = self._on_device or copies_on_host(values)
+
+    def on_step_begun(self) -> None:
+        """To be called when a step has been given to the device: the host has time now."""
+        self._has_trained = True
+        on_device, self._on_device = self._on_device, None
+        if on_device is not None:
+            self._values = copies_on_host(on_device)
 
     def put_back(self) -> None:
         """Sets the variables to what they were where the epoch began."""

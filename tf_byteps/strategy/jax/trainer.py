@@ -90,6 +90,7 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
     metrics.give_back(self)
     outer, _local.fits = getattr(_local, "fits", None), self
     keep = failures.Keep()
+    outer_keep, _local.keep = getattr(_local, "keep", None), keep
     try:
         with leaving.telling_the_others(), failures.in_a_sentence(keep), batches.cut(True):
             epochs = call.arguments.get("epochs", 1)
@@ -99,7 +100,7 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
             call.arguments["callbacks"] = completed
             return original(*call.args, **call.kwargs)
     finally:
-        _local.fits = outer
+        _local.fits, _local.keep = outer, outer_keep
         stopping.forget(self)
 
 
@@ -285,11 +286,14 @@ def _keeping_state(model: Any, function: Callable[..., Any]) -> Callable[..., An
 
     def call(state: Any, iterator: Any) -> Any:
         try:
-            return function(state, iterator)
+            result = function(state, iterator)
         except Exception:
             if not any(array.is_deleted() for array in tree.flatten(state)):
                 _keep_state(model, state)
             raise
+        if getattr(_local, "fits", None) is model:
+            _local.keep.on_step_begun()
+        return result
 
     return call
 
