@@ -15,11 +15,11 @@ does not compile; `jax` is `keras.distribution.DataParallel` with KERAS_BACKEND=
 The programs of a model compile side by side, for about two minutes; then they are measured one
 after the other. (Those of several models at once do not fit in a GPU's memory.) Each --with gives
 one more row of BytePSStrategy (across steps with --cross-step; one for each of --compressions),
-with settings such as --with NCCL_MAX_CTAS=8. With --profile the first process of a strategy trains
-some more steps under the backend's profiler, which takes CUDA graphs apart, so that
-its times are longer; --with XLA_FLAGS=--xla_enable_command_buffers_during_profiling=true keeps
-them. --profiles names a folder for what `python -m benchmarks.gpu.gaps` reads. Each row is printed
-when it is measured, and --json names a file for all.
+with settings such as --with NCCL_MAX_CTAS=8. With --profile each process trains some more steps
+under the backend's profiler, which takes CUDA graphs apart, so that its times are longer;
+--with XLA_FLAGS=--xla_enable_command_buffers_during_profiling=true keeps them. --profiles
+names a folder for what `python -m benchmarks.gpu.gaps` reads. Each row is printed when it is
+measured, and --json names a file for all.
 
 With --rates each GPU of all but `none`, `none-jax` and `mirrored` is on an emulated host of its
 own, or so many as --gpus-per-host says (benchmarks/cluster.py; needs root), and BytePSStrategy has
