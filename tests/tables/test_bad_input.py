@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests import workers
+from tests.selection import some_extended
 
 pytestmark = pytest.mark.time_limit(420)
 
@@ -19,7 +20,7 @@ def _of_two(scenario):
     return workers.run(PROGRAM, [scenario], 2)[scenario]
 
 
-@pytest.mark.parametrize("value", [-1, 50])
+@pytest.mark.parametrize("value", some_extended([-1, 50], [-1]))
 def test_an_index_out_of_range_changes_no_row(value):
     results = _of_two(_scenario("index", value=value))
     assert any(

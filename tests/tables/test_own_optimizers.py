@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests import workers
+from tests.selection import asked_values, some_extended
 
 pytestmark = pytest.mark.time_limit(420)
 
@@ -18,6 +19,7 @@ CASES = (
     ("Adagrad", "RowWiseAdagrad"),
     ("RowWiseAdagrad", "scaled"),
 )
+_EXTENDED = (CASES[1], *CASES[3:])
 
 
 _scenario = workers.scenario
@@ -28,8 +30,15 @@ def _training(function, case):
 
 
 @pytest.fixture(scope="module")
-def two(folder):
-    trainings = [_training("spread", case) for case in CASES]
+def cases(request):
+    """Those that are asked for, and the first, whose states are looked at."""
+    asked = asked_values(request, "case", test_each_table_is_updated_by_its_own_optimizer)
+    return list(dict.fromkeys([CASES[0], *asked]))
+
+
+@pytest.fixture(scope="module")
+def two(folder, cases):
+    trainings = [_training("spread", case) for case in cases]
     return workers.run(PROGRAM, [*trainings, _scenario("saves", folder=folder), "refused"], 2)
 
 
@@ -40,13 +49,8 @@ def loading(folder, two):
 
 
 @pytest.fixture(scope="module")
-def three(loading):
-    return workers.run(PROGRAM, [loading], 3)
-
-
-@pytest.fixture(scope="module")
-def alone(loading):
-    trainings = [_training(each, case) for case in CASES for each in ("reference", "spread")]
+def alone(loading, cases):
+    trainings = [_training(each, case) for case in cases for each in ("reference", "spread")]
     return workers.run(PROGRAM, [*trainings, loading, "given_is_kept"], 1)
 
 
@@ -59,7 +63,7 @@ def _compare(found, expected):
         np.testing.assert_allclose(weights, others, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", some_extended(CASES, _EXTENDED), ids=str)
 def test_each_table_is_updated_by_its_own_optimizer(two, alone, case):
     tables, dense, losses = alone[_training("reference", case)][0]
     trained = [*two[_training("spread", case)], *alone[_training("spread", case)]]
@@ -80,15 +84,23 @@ def test_states_are_of_one_optimizer_and_a_workers_own_rows(two, alone):
         assert sum("rows_of_4_1_momentum" in path for path in of_model) == 1  # users
 
 
-def test_files_have_the_states_of_tables_own_optimizers(two, three, alone, loading):
+def test_files_have_the_states_of_tables_own_optimizers(two, alone, loading):
+    _check_files(two, alone, loading)
+
+
+@pytest.mark.extended
+def test_three_workers_read_them_too(two, loading):
+    _check_files(two, workers.run(PROGRAM, [loading], 3), loading)
+
+
+def _check_files(two, group, loading):
     saved = json.loads(loading.partition("=")[2])
     _, before, after = two[_scenario("saves", folder=saved["folder"])][0]
-    for group in (three, alone):
-        for found in group[loading]:
-            assert len(found) == 4
-            for its_before, its_after in found:
-                _compare(its_before, before)
-                _compare(its_after, after)
+    for found in group[loading]:
+        assert len(found) == 4
+        for its_before, its_after in found:
+            _compare(its_before, before)
+            _compare(its_after, after)
 
 
 def test_what_a_table_cannot_have_is_refused(two):

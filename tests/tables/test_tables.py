@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from tests import workers
+from tests.selection import asked_values, some_extended
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "tables_programs.py")
 CASES = (("sum", "SGD"), ("mean", "Adagrad"), (None, "Adam"))
+_NUMBERS = range(len(CASES))
 
 
 _scenario = workers.scenario
@@ -20,8 +22,17 @@ def _training(function, case):
 
 
 @pytest.fixture(scope="module")
-def three(folder):
-    cases = [_training("spread", case) for case in CASES]
+def cases(request):
+    """The first is compared with other numbers of workers, too."""
+    numbers = asked_values(
+        request, "number", test_workers_train_as_one_process_with_plain_embeddings
+    )
+    return [CASES[number] for number in sorted({0, *numbers})]
+
+
+@pytest.fixture(scope="module")
+def three(folder, cases):
+    cases = [_training("spread", case) for case in cases]
     scenarios = [_scenario("saves", folder=folder), *cases, "bytes_of_a_lookup"]
     return workers.run(PROGRAM, scenarios, 3)
 
@@ -33,31 +44,30 @@ def loading(folder, three):
 
 
 @pytest.fixture(scope="module")
-def two(loading):
+def two(request, loading):
+    loops = asked_values(request, "is_eager", test_a_loop_of_the_programs_own_trains_as_with_plain)
     scenarios = [
         _training("spread", CASES[0]),
         loading,
-        _scenario("loop", is_plain=False),
-        _scenario("loop", is_plain=False, is_eager=True),
+        *(_scenario("loop", is_plain=False, is_eager=is_eager) for is_eager in loops),
         "refused",
     ]
     return workers.run(PROGRAM, scenarios, 2)
 
 
 @pytest.fixture(scope="module")
-def alone(loading):
-    cases = [_training("plain", case) for case in CASES]
+def alone(cases):
+    cases = [_training("plain", case) for case in cases]
     others = [
         _training("spread", CASES[0]),
         _scenario("loop", is_plain=True),
         "inputs",
         "uncompiled",
-        loading,
     ]
     return workers.run(PROGRAM, [*cases, *others], 1)
 
 
-@pytest.mark.parametrize("number", range(len(CASES)))
+@pytest.mark.parametrize("number", some_extended(_NUMBERS, [1]))
 def test_workers_train_as_one_process_with_plain_embeddings(three, alone, number):
     _compare(alone, CASES[number], three[_training("spread", CASES[number])])
 
@@ -88,22 +98,30 @@ def test_different_rows_of_other_workers_travel_once(three):
         assert moved == expected
 
 
-def test_files_have_whole_tables_and_states_for_any_number_of_workers(three, two, alone, loading):
+def test_files_have_whole_tables_and_states(three, two, loading):
+    _check_files(three, two, loading)
+
+
+@pytest.mark.extended
+def test_one_process_reads_them_too(three, loading):
+    _check_files(three, workers.run(PROGRAM, [loading], 1), loading)
+
+
+def _check_files(three, group, loading):
     saved = json.loads(loading.partition("=")[2])
     _, before, after = three[_scenario("saves", folder=saved["folder"])][0]
-    for group in (two, alone):
-        for found in group[loading]:
-            assert len(found) == 5
-            for its_before, its_after in found:
-                for name, table in before.items():
-                    np.testing.assert_array_equal(its_before[name], table)
-                    np.testing.assert_allclose(its_after[name], after[name], rtol=1e-9, atol=1e-12)
+    for found in group[loading]:
+        assert len(found) == 5
+        for its_before, its_after in found:
+            for name, table in before.items():
+                np.testing.assert_array_equal(its_before[name], table)
+                np.testing.assert_allclose(its_after[name], after[name], rtol=1e-9, atol=1e-12)
 
 
-def test_a_loop_of_the_programs_own_trains_as_with_plain_embeddings(two, alone):
+@pytest.mark.parametrize("is_eager", some_extended([False, True], [True]))
+def test_a_loop_of_the_programs_own_trains_as_with_plain(two, alone, is_eager):
     losses, tables = alone[_scenario("loop", is_plain=True)][0]
-    eager = two[_scenario("loop", is_plain=False, is_eager=True)]
-    for its_losses, its_tables in [*two[_scenario("loop", is_plain=False)], *eager]:
+    for its_losses, its_tables in two[_scenario("loop", is_plain=False, is_eager=is_eager)]:
         np.testing.assert_allclose(its_losses, losses, rtol=1e-9)
         np.testing.assert_allclose(its_tables["words"], tables["words"], rtol=1e-9, atol=1e-12)
 
@@ -122,7 +140,7 @@ def test_a_checkpoint_of_a_model_without_an_optimizer_has_its_tables(alone):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("index", [-1, 50])
+@pytest.mark.parametrize("index", some_extended([-1, 50], [-1]))
 def test_an_index_out_of_range_on_one_worker_ends_all(index):
     scenario = _scenario("out_of_range", index=index)
     messages = workers.run(PROGRAM, [scenario], 2)[scenario]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests import workers
+from tests.selection import asked_values, some_extended
 
 pytestmark = pytest.mark.time_limit(900)
 
@@ -22,8 +23,15 @@ def _training(optimizer, steps=1):
 
 
 @pytest.fixture(scope="module")
-def three(folder):
-    trainings = [_training("Adagrad"), _training("Adam")]
+def cases(request):
+    """Those that are asked for, and the first, which other tests look at."""
+    asked = asked_values(request, "case", test_workers_train_as_one_process)
+    return list(dict.fromkeys([CASES[0], *asked]))
+
+
+@pytest.fixture(scope="module")
+def three(folder, cases):
+    trainings = [_training(case) for case in cases]
     return workers.run(PROGRAM, [_scenario("saves", folder=folder), *trainings], 3)
 
 
@@ -41,9 +49,9 @@ def two(loading):
 
 
 @pytest.fixture(scope="module")
-def alone(loading):
+def alone(cases):
     others = [_scenario("plain", optimizer="Adagrad"), "begins_anew", "mixed", "refused"]
-    return workers.run(PROGRAM, [*map(_training, CASES), *others, loading], 1)
+    return workers.run(PROGRAM, [*map(_training, cases), *others], 1)
 
 
 def _compare(found, expected, **tolerance):
@@ -55,7 +63,7 @@ def _compare(found, expected, **tolerance):
         np.testing.assert_allclose(found[name][2], default, **tolerance)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", some_extended(CASES, ["Adam"]))
 def test_workers_train_as_one_process(two, three, alone, case):
     losses, evaluated, predicted, tables, *_ = alone[_training(case)][0]
     groups = {"Adagrad": [two, three], "Adam": [three]}[case]
@@ -106,16 +114,24 @@ def test_rows_are_those_of_plain_embeddings_if_every_key_gets_one(two, alone):
             assert not default.any()
 
 
-def test_files_have_keys_and_states_for_any_number_of_workers(three, two, alone, loading):
+def test_files_have_keys_and_states(three, two, loading):
+    _check_files(three, two, loading)
+
+
+@pytest.mark.extended
+def test_one_process_reads_them_too(three, loading):
+    _check_files(three, workers.run(PROGRAM, [loading], 1), loading)
+
+
+def _check_files(three, group, loading):
     saved = json.loads(loading.partition("=")[2])
     _, before, after = three[_scenario("saves", folder=saved["folder"])][0]
     assert len(before["people"][0]) > 10
-    for group in (two, alone):
-        for found in group[loading]:
-            assert len(found) == 5
-            for its_before, its_after in found:
-                _compare(its_before, before, rtol=0, atol=0)
-                _compare(its_after, after)
+    for found in group[loading]:
+        assert len(found) == 5
+        for its_before, its_after in found:
+            _compare(its_before, before, rtol=0, atol=0)
+            _compare(its_after, after)
 
 
 def test_weights_and_tables_can_be_set_back(two):
@@ -146,7 +162,7 @@ def test_mixed_precision_trains_the_same(two, alone):
             np.testing.assert_allclose(its_tables[name][1], rows, rtol=0.1, atol=0.03)
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", some_extended([1, 2], [1]))
 def test_a_table_that_is_full_says_so_and_keeps_its_rows(number):
     results = workers.run(PROGRAM, ["full"], number)["full"]
     assert any(
