@@ -54,7 +54,7 @@ def test_weights_are_the_same_with_other_servers_parts_and_orders():
 
 
 def test_workers_that_disagree_are_told_who_and_what():
-    env = {"BYTEPS_RENDEZVOUS_TIMEOUT": "60"}
+    env = {"BYTEPS_RENDEZVOUS_TIMEOUT": "30"}
     outcomes = run_processes(programs.starts, 3, 1, env, timeout=200, args=[[1]])
     reported = [o.result for o in outcomes if o.label.startswith("worker") and o.result]
     refused = [text for text in reported if "its deterministic is" in text]

@@ -58,6 +58,7 @@ def test_a_kill_changes_nobody_elses_next_weights(job):
     assert written["weights-0"][1] == sum(rows for rows, *_ in ends)
 
 
+@pytest.mark.extended
 @pytest.mark.time_limit(200)
 def test_a_newcomer_before_the_first_round_has_the_global_weights(tmp_path):
     written, output = _train(tmp_path, local_steps=100_000)

@@ -52,6 +52,7 @@ def test_demo_notices(fault, noticed, demo, reference, tmp_path, monkeypatch):
     assert any(noticed in text for ok, text in results if not ok), results
 
 
+@pytest.mark.extended
 def test_keras_digits():
     """The lesson fits on a screen, and two workers end with one accuracy, as one alone does."""
     path = os.path.join(_EXAMPLES, "keras_digits.py")
@@ -96,6 +97,7 @@ def test_keras_embeddings():
     assert 0 < rows < tables / 10
 
 
+@pytest.mark.extended
 def test_keras_two_towers():
     """It finds films far better than by chance, which is 0.5 %."""
     printed = _run_on_two_workers("keras_two_towers.py")
@@ -178,11 +180,19 @@ def test_synthetic_benchmark(options):
     assert len(re.findall(line, process.stdout)) == 1, process.stdout
 
 
-def test_synthetic_benchmark_refuses_what_it_would_ignore():
-    for options, problem in [
+@pytest.mark.parametrize(
+    "options, problem",
+    [
         (["--cross-step", "--strategy", "none"], "--cross-step is a mode of --strategy byteps"),
-        (["--fit", "--profile", "folder"], "--profile does not work with --fit"),
-    ]:
-        command = [sys.executable, *_BENCHMARK, *options]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert process.returncode == 2 and problem in process.stderr, process.stderr
+        pytest.param(
+            ["--fit", "--profile", "folder"],
+            "--profile does not work with --fit",
+            marks=pytest.mark.extended,
+        ),
+    ],
+    ids=["cross-step", "profile"],
+)
+def test_synthetic_benchmark_refuses_what_it_would_ignore(options, problem):
+    command = [sys.executable, *_BENCHMARK, *options]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 2 and problem in process.stderr, process.stderr

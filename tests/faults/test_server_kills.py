@@ -49,7 +49,13 @@ def test_sums_with_error_feedback():
     assert disturbed.kills == 2 and disturbed.digests == undisturbed.digests
 
 
-@pytest.mark.parametrize("environment", [{"BYTEPS_ROW_SUM_WORKERS": "1"}, {}], ids=["1", "chosen"])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param({"BYTEPS_ROW_SUM_WORKERS": "1"}, id="1", marks=pytest.mark.extended),
+        pytest.param({}, id="chosen"),
+    ],
+)
 def test_sums_of_rows(environment):
     """The workers push their rows again, and one that has a sum sends it to the others."""
     undisturbed, disturbed = (

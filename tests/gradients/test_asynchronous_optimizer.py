@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests import workers
+from tests.selection import some_extended
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "asynchronous_programs.py")
 STEPS = 15
@@ -21,7 +22,7 @@ def _scenario(name):
     return f"counted={json.dumps({'name': name, **_COUNTED[name]})}"
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=some_extended([2, 3], [2]))
 def group(request):
     scenarios = [*map(_scenario, _COUNTED), "fits", "fits_with_callbacks", "refusals"]
     return workers.run(PROGRAM, scenarios, request.param, BYTEPS_ENABLE_ASYNC="1")

@@ -16,7 +16,6 @@ _GROUP_SECONDS = 1500
 
 # In `make test`; the others are in make test-long.
 _QUICK = (
-    "class_and_sample_weights",
     "early_stopping",
     "gradient_accumulation",
     "uneven_arrays",

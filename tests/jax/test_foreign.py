@@ -11,7 +11,6 @@ pytest.importorskip("jax", reason="Keras on JAX needs jax")
 _QUICK = (
     "evaluating_callback",
     "recommender",
-    "predicting_callback",
     "structured_data",
 )
 # JAX computes the softmax of attention in float32, also of float64. So the gradient of the keys'

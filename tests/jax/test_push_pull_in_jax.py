@@ -29,7 +29,8 @@ SCENARIOS = [
     "refusals",
     "disagreements",
 ]
-_SIZES = [pytest.param(1, marks=pytest.mark.slow), 2, 3]
+_SIZES = [pytest.param(1, marks=pytest.mark.slow)]
+_SIZES += [pytest.param(2, marks=pytest.mark.extended), 3]
 # Two devices of JAX's in each worker, of which exchanges take one.
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",

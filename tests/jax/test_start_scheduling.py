@@ -35,7 +35,7 @@ def group(request):
     return workers.run(_PROGRAM, ["order", _WITHOUT_ROWS, *numbers], 2, **_ENVIRONMENT)
 
 
-@pytest.mark.parametrize("name", some_extended(_NUMBERS, ["own_step", "compressed"]))
+@pytest.mark.parametrize("name", some_extended(_NUMBERS, _NUMBERS[1:]))
 def test_the_numbers_are_those_of_exchanges_that_start_at_the_end(group, name):
     for (history, weights), (history_at_end, weights_at_end) in group[name]:
         assert history == history_at_end

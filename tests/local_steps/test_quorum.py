@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests import workers
+from tests.selection import asked_values, some_extended
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "quorum_programs.py")
 WORKERS = 3
@@ -48,8 +49,9 @@ def group(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def fits():
-    scenarios = [_scenario("fits", settings=settings) for settings in FITS.values()]
+def fits(request):
+    cases = asked_values(request, "case", test_fit_ends_when_a_quorum_has_ended)
+    scenarios = [_scenario("fits", settings=FITS[case]) for case in cases]
     return workers.run(PROGRAM, scenarios, WORKERS)
 
 
@@ -134,7 +136,7 @@ def test_a_restart_within_a_round_changes_nothing(group):
         np.testing.assert_allclose(each[1], expected[1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("case", FITS)
+@pytest.mark.parametrize("case", some_extended(FITS, ["delay", "int8"]))
 def test_fit_ends_when_a_quorum_has_ended(fits, case):
     found = fits[_scenario("fits", settings=FITS[case])]
     weights, losses, made, warned = found[0]

@@ -59,8 +59,15 @@ def read(directory):
     return {name: dict(sorted(points.items())) for name, points in found.items()}
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-@pytest.mark.parametrize("kind", ["optimizer", "strategy"])
+@pytest.mark.parametrize(
+    "kind, backend",
+    [
+        ("strategy", "tensorflow"),
+        ("optimizer", "jax"),
+        pytest.param("strategy", "jax", marks=pytest.mark.extended),
+        pytest.param("optimizer", "tensorflow", marks=pytest.mark.extended),
+    ],
+)
 def test_worker_0_writes_points_of_steps_and_epochs(tmp_path, kind, backend):
     env = {"BYTEPS_HEARTBEAT_INTERVAL": "0.1", "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
     run_workers(fit, 2, env=env, args=[str(tmp_path), kind])

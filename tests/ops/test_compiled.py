@@ -1,4 +1,4 @@
-"""The operations in functions that XLA compiles, in 1, 2 and 3 (slow) real worker processes."""
+"""The operations in functions that XLA compiles, in 1 (extended), 2 and 3 (slow) workers."""
 
 import itertools
 import os
@@ -31,7 +31,7 @@ SCENARIOS = [
     "refusals",
     "disagreements",
 ]
-_SIZES = [1, 2, pytest.param(3, marks=pytest.mark.slow)]
+_SIZES = [pytest.param(1, marks=pytest.mark.extended), 2, pytest.param(3, marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")

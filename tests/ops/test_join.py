@@ -7,6 +7,7 @@ import pytest
 from tests import workers
 from tests.cluster import Cluster, describe, outcome_of, run_processes, run_workers
 from tests.ops import join_programs
+from tests.selection import some_extended
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)
@@ -15,7 +16,7 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "join_programs.py")
 SCENARIOS = ["start", "uneven", "uneven_the_other_way", "tape", "others", "sets", "refusals"]
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda size: f"{size}workers")
+@pytest.fixture(scope="module", params=some_extended([1, 2, 3], [2]), ids="{}workers".format)
 def group(request):
     scenarios = SCENARIOS if request.param > 1 else ["start", "uneven", "refusals"]
     group = workers.run(PROGRAM, scenarios, request.param)

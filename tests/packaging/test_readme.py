@@ -53,6 +53,7 @@ def _run(*command):
     return result.stdout
 
 
+@pytest.mark.extended
 def test_program_trains_alone(program):
     assert _last_epoch(_run(sys.executable, program), "")["accuracy"] > 0.9
 

@@ -10,9 +10,11 @@ import os
 import pytest
 
 from tests.property import cases, comparing, running, steps
+from tests.selection import some_extended
 
 _SEEDS = range(int(os.environ.get("PROPERTY_SEEDS", "12")))
 _COMPILED_SEEDS = range(0, len(_SEEDS), 4)
+_QUICK = 6  # so many in `make test`, the others in `make test-extended`
 _MODES = ("graph", "eager", "compiled")
 
 
@@ -27,7 +29,7 @@ def results(request, tmp_path_factory):
 
 
 @pytest.mark.time_limit(2 * comparing.GROUP_SECONDS)
-@pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.parametrize("seed", some_extended(_SEEDS, _SEEDS[_QUICK:]))
 def test_seed(results, seed):
     comparing.check(cases.draw(seed), results(seed))
 
@@ -59,11 +61,14 @@ def _mode(seed):
     return _MODES[seed % len(_MODES)]
 
 
+def _marks(seed):
+    if _mode(seed) == "compiled":
+        return pytest.mark.long
+    return pytest.mark.extended if seed >= _QUICK else ()
+
+
 @pytest.mark.time_limit(2 * comparing.GROUP_SECONDS)
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(n, marks=pytest.mark.long if _mode(n) == "compiled" else ()) for n in _SEEDS],
-)
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=_marks(n)) for n in _SEEDS])
 def test_step(step_results, seed):
     """Steps that do something with their gradients."""
     comparing.check(steps.draw(seed), step_results(seed))

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tests import workers
+from tests.selection import asked_values, some_extended
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)
@@ -18,6 +19,7 @@ TRAININGS = [
     "layers_built_in_a_loop",
     "lengths_that_differ",
 ]
+_EXTENDED = ("gan", "contrastive")
 SCENARIOS = [
     "loop_without_state",
     "compiled_outside_on_a_gpu_machine",
@@ -28,16 +30,17 @@ SCENARIOS = [
     "updates_in_branches",
     "updates_in_branches_of_a_loop",
     "eager_step_that_wants_numbers",
-    *TRAININGS,
+    *[name for name in TRAININGS if name not in _EXTENDED],
 ]
 
 
 @pytest.fixture(scope="module")
-def group():
-    return workers.run(PROGRAM, SCENARIOS, 2)
+def group(request):
+    asked = asked_values(request, "scenario", test_weights_begin_and_stay_equal)
+    return workers.run(PROGRAM, list(dict.fromkeys([*SCENARIOS, *asked])), 2)
 
 
-@pytest.mark.parametrize("scenario", TRAININGS)
+@pytest.mark.parametrize("scenario", some_extended(TRAININGS, _EXTENDED))
 def test_weights_begin_and_stay_equal(scenario, group):
     first, second = group[scenario]
     assert first["weights"] and first["weights"] == second["weights"]

@@ -1,4 +1,4 @@
-"""BytePSStrategy in 1, 2 (slow) and 3 real worker processes that know nothing but TF_CONFIG."""
+"""BytePSStrategy in 1 (extended), 2 (slow) and 3 workers that know nothing but TF_CONFIG."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests import workers
+from tests.selection import asked_values, some_extended
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)
@@ -27,6 +28,7 @@ RECORDED = [
     _record(17, source="dataset", seed=3),
     _record(23, seed=3),
 ]
+_OTHER_RECORDS = [_record(rows) for rows in (16, 17, 18)] + [_record(17, source="dataset")]
 SCENARIOS = [
     "pieces",
     "reductions",
@@ -51,12 +53,13 @@ SCENARIOS = [
 ]
 
 
-_SIZES = [1, pytest.param(2, marks=pytest.mark.slow), 3]
+_SIZES = [pytest.param(1, marks=pytest.mark.extended), pytest.param(2, marks=pytest.mark.slow), 3]
 
 
 @pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
 def group(request):
-    group = workers.run(PROGRAM, [*RECORDED, *SCENARIOS], request.param)
+    recorded = asked_values(request, "scenario", test_every_row_once_an_epoch_in_a_new_order)
+    group = workers.run(PROGRAM, [*recorded, *SCENARIOS], request.param)
     group.size = request.param
     return group
 
@@ -72,7 +75,7 @@ def test_pieces_are_those_of_multi_worker_mirrored_strategy(group):
     assert not measured
 
 
-@pytest.mark.parametrize("scenario", RECORDED)
+@pytest.mark.parametrize("scenario", some_extended(RECORDED, _OTHER_RECORDS))
 def test_every_row_once_an_epoch_in_a_new_order(scenario, group):
     """All workers shuffle alike (protocol rule 25)."""
     arguments = json.loads(scenario.partition("=")[2])

@@ -43,6 +43,8 @@ CASES = {
 }
 # XLA compiles neither strings nor tensors that are not dense.
 _NOT_COMPILED = ("string", "ragged", "sparse")
+# The same ways to feed with other kinds of numbers, or in loops.
+_EXTENDED = ("uint8", "int64", "own loop, ragged", "own loop, sparse")
 _SLOW = ("py_dataset_threads", "py_dataset_processes", "from_tensor_slices")
 
 
@@ -59,7 +61,8 @@ def _parameters():
                     continue
                 is_slow = compiled or size != 2 or name in _SLOW
                 words = f"{name}-{size}" + ("-compiled" if compiled else "")
-                marks = pytest.mark.slow if is_slow else ()
+                marks = [pytest.mark.slow] if is_slow else []
+                marks += [pytest.mark.extended] if name in _EXTENDED else []
                 yield pytest.param(name, size, compiled, id=words, marks=marks)
 
 

@@ -80,7 +80,7 @@ SET_MEANWHILE = {
     "clocks, seconds, per_second",
     [
         (FIVE_SECONDS, 600, 10),
-        (FIVE_SECONDS, 3600, 2),
+        pytest.param(FIVE_SECONDS, 3600, 2, marks=pytest.mark.extended),
         (FIVE_SECONDS, 30, 50),
         (FIVE_SECONDS, 1, 100),
         (SET_MEANWHILE, 600, 20),
