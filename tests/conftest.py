@@ -150,7 +150,7 @@ def no_process_left():
 
 def _living_children(known):
     living = []
-    known = {*known, fork_server.pid()}
+    known = {*known, *fork_server.pids()}
     for process in psutil.Process().children(recursive=True):
         try:
             if process.pid not in known and process.status() != psutil.STATUS_ZOMBIE:

@@ -1,9 +1,11 @@
-"""Forks the workers of tests from a process that has imported TensorFlow and Keras already.
+"""Forks the workers of tests from a process that has imported Keras and its backend already.
 
 The imports take four seconds of processor time, more than many a training of these tests. So each
 process of pytest has one process that does nothing but import them: it has one thread, TensorFlow
 has not looked for devices, and tf_byteps is not imported. A worker is forked from it, gets its own
 variables, folder, output and session, and goes on as `python -m` of its module would.
+
+Workers with Keras on JAX are forked from another such process, which has not imported TensorFlow.
 
 Only the modules in `_MODULES`, which call what a test has written, are started like that. All else
 is started as usual: other commands, workers with variables that TensorFlow or Python may read when
@@ -31,6 +33,8 @@ _IMPORTS = re.compile(
     r"|^from tests import side_by_side",
     re.M,
 )
+# Read when Keras and JAX are imported.
+_OF_BACKENDS = ("KERAS_BACKEND", "JAX_PLATFORMS", "JAX_ENABLE_X64")
 # A worker may have others of these than the server: they are read later, or by tf_byteps alone.
 _READ_LATER = re.compile(
     r"(BYTEPS|DMLC|TESTS|PYTEST)_|(TF_CONFIG|CUDA_VISIBLE_DEVICES|PYTHONUNBUFFERED|PWD)$"
@@ -40,7 +44,7 @@ _ENVIRONMENT = {"PYTHONPATH": _ROOT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 _WAIT_SECONDS = 0.01
 
 _is_allowed = False
-_server = None
+_servers = {}
 
 
 def allow():
@@ -51,23 +55,20 @@ def allow():
 
 def stop():
     """Called by pytest at its end."""
-    global _server
-    if _server:
-        _server.stop()
-    _server = None
+    while _servers:
+        _servers.popitem()[1].stop()
 
 
-def pid():
-    """The server's, or None."""
-    return _server.process.pid if _server else None
+def pids():
+    """The servers'."""
+    return [server.process.pid for server in _servers.values()]
 
 
 def popen(command, env, cwd=None, stdout=None, stderr=None, start_new_session=False, pass_fds=()):
     """As `subprocess.Popen`, with no input; forks if it may."""
-    global _server
     if _is_allowed and not pass_fds and _can_fork(command, env):
-        _server = _server or _Server()
-        return _server.fork(command, env, cwd or os.getcwd(), stdout, stderr, start_new_session)
+        server = _server_for(env)
+        return server.fork(command, env, cwd or os.getcwd(), stdout, stderr, start_new_session)
     return subprocess.Popen(
         command,
         env=env,
@@ -80,10 +81,26 @@ def popen(command, env, cwd=None, stdout=None, stderr=None, start_new_session=Fa
     )
 
 
+def _of_backend(env):
+    """The variables of Keras's backend, if the worker is told which one it has."""
+    if env.get("KERAS_BACKEND") not in ("jax", "tensorflow"):
+        return {}
+    return {name: env[name] for name in _OF_BACKENDS if name in env}
+
+
+def _server_for(env):
+    of_backend = _of_backend(env) if env.get("KERAS_BACKEND") == "jax" else {}
+    key = frozenset(of_backend.items())
+    if key not in _servers:
+        _servers[key] = _Server(of_backend)
+    return _servers[key]
+
+
 def _can_fork(command, env):
     if list(command[:2]) != [sys.executable, "-m"] or command[2] not in _MODULES:
         return False
-    if _fixed(env) != _fixed({**os.environ, **_ENVIRONMENT}) or env["PYTHONPATH"] != _ROOT:
+    expected = {**os.environ, **_ENVIRONMENT, **_of_backend(env)}
+    if _fixed(env) != _fixed(expected) or env["PYTHONPATH"] != _ROOT:
         return False
     program = command[3]
     path = program if os.path.isabs(program) else importlib.util.find_spec(program).origin
@@ -98,14 +115,14 @@ def _fixed(env):
 class _Server:
     """The process that workers are forked from, as pytest sees it."""
 
-    def __init__(self):
+    def __init__(self, of_backend):
         self._channel, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
                 cwd=_ROOT,
                 # NumPy's library starts threads when it is imported.
-                env={**os.environ, **_ENVIRONMENT, "OPENBLAS_NUM_THREADS": "1"},
+                env={**os.environ, **_ENVIRONMENT, **of_backend, "OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
@@ -200,7 +217,7 @@ def _become(command, env, cwd, new_session, outputs):
     os.environ.update(env)
     sys.orig_argv = command
     sys.argv = command[2:]
-    sys.path[0] = cwd
+    sys.path[0] = os.fspath(cwd)  # TensorFlow, where it is imported later, takes only strings
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=bool(env.get("PYTHONUNBUFFERED")))
     # Else all workers would draw the same numbers; Python's own generator does so by itself.
@@ -210,8 +227,10 @@ def _become(command, env, cwd, new_session, outputs):
 
 def main(descriptor):
     quick_start.leave_out_packages()
-    import keras  # noqa: F401
-    import tensorflow  # noqa: F401
+    import keras
+
+    if keras.config.backend() == "tensorflow":
+        import tensorflow  # noqa: F401
 
     threads = os.listdir("/proc/self/task")
     assert len(threads) == 1, f"who forks must have one thread: {threads}"

@@ -51,6 +51,24 @@ def test_a_worker_has_what_it_was_given_and_nothing_of_others():
         assert first != second
 
 
+def shown_on_jax():
+    """What a worker with Keras on JAX shows of itself."""
+    found = [name in sys.modules for name in ("keras", "jax", "tensorflow", "tf_byteps.ops")]
+    import jax
+    import keras
+
+    return found, keras.config.backend(), bool(jax.config.jax_enable_x64)
+
+
+def test_a_worker_on_jax_has_keras_on_jax_and_no_tensorflow():
+    pytest.importorskip("jax", reason="Keras on JAX needs jax")
+    on_jax = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    for wide in ("0", "1"):
+        environment = {**on_jax, "JAX_ENABLE_X64": wide}
+        (shown,) = run_workers(shown_on_jax, workers=1, servers=0, env=environment)
+        assert shown == [[True, True, False, False], "jax", wide == "1"]
+
+
 @pytest.mark.parametrize(
     "how, code, printed",
     [
@@ -73,5 +91,6 @@ def test_what_reads_variables_when_it_starts_is_not_forked():
     assert fork_server._can_fork(command, clean_environment(BYTEPS_X="1"))
     assert not fork_server._can_fork(command, clean_environment(XLA_FLAGS="--xla_dump_to=x"))
     assert not fork_server._can_fork(command, clean_environment(PYTHONPATH="elsewhere"))
+    assert not fork_server._can_fork(command, clean_environment(JAX_PLATFORMS="cpu"))
     other = (sys.executable, "-m", "tf_byteps.server")
     assert not fork_server._can_fork(other, clean_environment())
