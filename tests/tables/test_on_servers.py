@@ -163,7 +163,7 @@ def test_tables_of_two_layers_are_two_whatever_their_names(two):
         assert second.shape == (9, 2) and (second == 1).all()
 
 
-@pytest.mark.parametrize("scenario", _BAD[:2])
+@pytest.mark.parametrize("scenario", _BAD[:2], ids=["-1", "50"])
 def test_an_index_out_of_range_changes_no_row(two, scenario):
     results = two[scenario]
     assert any(
