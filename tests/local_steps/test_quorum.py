@@ -33,7 +33,7 @@ OWN_DATA = [_scenario("own_data", batches=batches) for batches in ((12, 30, 20),
 
 
 @pytest.fixture(scope="module")
-def group(tmp_path_factory):
+def group(request, tmp_path_factory):
     late = _scenario("late_is_added", folder=str(tmp_path_factory.mktemp("late")))
     empty = _scenario("late_to_an_empty_round", folder=str(tmp_path_factory.mktemp("empty")))
     sees = _scenario("sees", folder=str(tmp_path_factory.mktemp("sees")))
@@ -42,7 +42,9 @@ def group(tmp_path_factory):
         _scenario("goes_on", folder=folder, steps=8),
         _scenario("goes_on", folder=folder, steps=4, first=4),
     ]
-    scenarios = [late, empty, *SLOW.values(), *UNEQUAL, sees, *goes_on, "equals_all", "refusals"]
+    cases = asked_values(request, "case", test_a_slow_worker_makes_fewer_steps_not_fewer_rounds)
+    slow = [SLOW[case] for case in cases]
+    scenarios = [late, empty, *slow, *UNEQUAL, sees, *goes_on, "equals_all", "refusals"]
     scenarios += OWN_DATA
     results = workers.run(PROGRAM, scenarios, WORKERS)
     return results, {"late": late, "empty": empty, "sees": sees, "goes on": goes_on}
@@ -86,7 +88,7 @@ def test_a_change_that_is_late_for_a_round_without_rows_is_not_lost(group):
     np.testing.assert_allclose(rounds, np.sum([each[2] for each in found], axis=0), rtol=1e-12)
 
 
-@pytest.mark.parametrize("case", SLOW)
+@pytest.mark.parametrize("case", some_extended(SLOW, ["short windows", "delay"]))
 def test_a_slow_worker_makes_fewer_steps_not_fewer_rounds(group, case):
     results, _ = group
     found = results[SLOW[case]]
