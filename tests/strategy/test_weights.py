@@ -24,6 +24,7 @@ SCENARIOS = [
     "drift_unseen",
     "float8",
     'float8={"distributed": true}',
+    "freed",
     "after_shutdown",  # last
 ]
 
@@ -112,3 +113,7 @@ def test_a_forgotten_broadcast_is_named(group):
     assert "before the first step" in warning and "kernel" in warning
     assert "BroadcastGlobalVariablesCallback" in warning
     assert group['forgotten_broadcast={"broadcasts": true}'] == [[], []]
+
+
+def test_weights_are_freed_with_their_model(group):
+    assert group["freed"] == [[], []]

@@ -8,6 +8,7 @@ import tensorflow as tf
 from state_programs import _rows, _warnings
 
 import tf_byteps as bps
+from tests import freed as freed_weights
 
 # Random numbers of a step.
 
@@ -164,6 +165,21 @@ def float8(distributed=False):
         for variable in layer.variables
         if variable.overwrite_with_gradient
     }
+
+
+def freed():
+    """Weights that are there when their model is not, after training with exchanges in a step."""
+
+    def make():
+        layers = [keras.layers.Dense(16), keras.layers.BatchNormalization(synchronized=True)]
+        model = keras.Sequential([keras.Input([16]), *layers])
+        model.compile(keras.optimizers.Adam(), "mse")
+        x = np.ones([12, 16])
+        model.fit(x, x, batch_size=6, verbose=0)
+        return model
+
+    with bps.BytePSStrategy().scope():
+        return freed_weights.weights_after(make)
 
 
 # DistributedOptimizer.

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps
+from tests import freed as freed_weights
 from tf_byteps import _engine
 from tf_byteps.keras import layers, optimizers
 
@@ -123,6 +124,20 @@ def _trained(make, combiner, optimizer):
     evaluated = model.evaluate(x, y, batch_size=7, verbose=0)
     predicted = model.predict(x, batch_size=21, verbose=0)
     return model, layer, [history.history["loss"], evaluated, predicted]
+
+
+def freed():
+    """Weights of a model without and with training that are there when the model is not."""
+
+    def make(trains):
+        model, _ = _made(_table_model, "sum", "SGD")
+        if trains:
+            x, y, _ = _data()
+            model.fit(x, y, batch_size=_BATCH, verbose=0)
+        return model
+
+    with tf_byteps.BytePSStrategy().scope():
+        return [freed_weights.weights_after(make, trains) for trains in (False, True)]
 
 
 def plain(combiner, optimizer):

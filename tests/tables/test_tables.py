@@ -50,6 +50,7 @@ def two(request, loading):
         _training("spread", CASES[0]),
         loading,
         *(_scenario("loop", is_plain=False, is_eager=is_eager) for is_eager in loops),
+        "freed",
         "refused",
     ]
     return workers.run(PROGRAM, scenarios, 2)
@@ -156,3 +157,8 @@ def test_ragged_and_sparse_inputs_and_masks_give_the_same(alone):
     expected = [[4, 5], [0, 0], [4, 5]]
     for found in alone["inputs"][0]:
         np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_are_freed_with_their_model(two):
+    for left in two["freed"]:
+        assert left == [[], []]

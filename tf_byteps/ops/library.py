@@ -89,9 +89,10 @@ def token(name: str) -> tf.Tensor:
     global _uses
     with _lock:
         _uses += 1
-        if name not in _tokens:
-            _tokens[name] = _Token(name)
+        # A resource keeps the graph in which it is made alive, and with it a model's weights.
         with tf.init_scope():
+            if name not in _tokens:
+                _tokens[name] = _Token(name)
             return _tokens[name].resource_handle
 
 

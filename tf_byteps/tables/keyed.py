@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_byteps.ops import names
+from tf_byteps.ops.custom_gradients import custom_gradient
 from tf_byteps.ops.scattering import alltoall, refuse_compiled
 from tf_byteps.tables import distributions, saving
 from tf_byteps.tables.configs import TableConfig
@@ -302,7 +303,7 @@ def _attached(stack: Stack, numbers: tf.Tensor, rows: tf.Tensor, training: bool)
     width = cast("list[int]", variable.shape[1:].as_list())
     shape = tf.constant([layout.rows_of_worker * layout.workers, *width], tf.int64)
 
-    @tf.custom_gradient
+    @custom_gradient
     def attached(handle: tf.Tensor, rows: tf.Tensor) -> Any:
         del handle
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from tf_byteps.ops import names
+from tf_byteps.ops.custom_gradients import custom_gradient
 from tf_byteps.ops.scattering import alltoall
 from tf_byteps.tables import on_servers
 from tf_byteps.tables.layout import Layout, ServerLayout, Stack
@@ -114,7 +115,7 @@ def _of_variable(
     """
     shape = tf.constant([layout.rows, *cast("list[int]", variable.shape[1:].as_list())], tf.int64)
 
-    @tf.custom_gradient
+    @custom_gradient
     def attached(handle: tf.Tensor, rows: tf.Tensor) -> Any:
         del handle
 

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_byteps.ops.custom_gradients import custom_gradient
 from tf_byteps.strategy.step import local_batch
 from tf_byteps.types import Variable
 from tf_byteps.wrapping import Change
@@ -49,7 +50,7 @@ def _float8_call(
 def _of_this_worker(variable: Variable, share: tf.Tensor) -> Any:
     """A variable's value in this worker's units. Its gradient is its new value, and goes back."""
 
-    @tf.custom_gradient
+    @custom_gradient
     def divided(value: tf.Tensor) -> Any:
         return value / share, lambda new_value: new_value * share
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.ops import compiling
+from tf_byteps.ops.custom_gradients import custom_gradient
 from tf_byteps.strategy.step.local_batch import current
 
 
@@ -28,11 +29,11 @@ def exchanged(exchange: Callable[..., Any], tensor: tf.Tensor) -> Any:
         return exchange(tensor)
     share = tf.cast(batch.relative_share, tensor.dtype)
 
-    @tf.custom_gradient
+    @custom_gradient
     def sent(value: tf.Tensor) -> Any:
         return tf.identity(value), lambda gradient: tf.math.divide_no_nan(gradient, share)
 
-    @tf.custom_gradient
+    @custom_gradient
     def received(value: tf.Tensor) -> Any:
         return tf.identity(value), lambda gradient: tf.math.multiply_no_nan(gradient, share)
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.exchange.optimizers import is_overwritten
 from tf_byteps.gradients.replica import in_our_scope
+from tf_byteps.ops.custom_gradients import custom_gradient
 from tf_byteps.private.tensorflow import tape_record as record
 from tf_byteps.strategy.step import branches, gradient_uses, local_batch, loops
 from tf_byteps.strategy.step.gradients import reduce_gradients
@@ -218,7 +219,7 @@ def _passed(value: Any, forward: Callable[..., Any], backward: Callable[..., Any
         values = _passed(value.values, forward, backward)
         return tf.IndexedSlices(values, value.indices, value.dense_shape)
 
-    @tf.custom_gradient
+    @custom_gradient
     def pass_on(tensor: tf.Tensor) -> Any:
         return forward(tensor), backward
 
