@@ -44,13 +44,14 @@ def loading(folder, three):
 @pytest.fixture(scope="module")
 def two(loading):
     others = [_scenario("counterpart", optimizer="Adagrad"), "sets", "begins_anew", "mixed"]
+    others.append("freed")
     trainings = [_training("Adagrad"), _training("Adagrad", 3)]
     return workers.run(PROGRAM, [loading, *trainings, *others], 2)
 
 
 @pytest.fixture(scope="module")
 def alone(cases):
-    others = [_scenario("plain", optimizer="Adagrad"), "begins_anew", "mixed", "refused"]
+    others = [_scenario("plain", optimizer="Adagrad"), "begins_anew", "mixed", "refused", "freed"]
     return workers.run(PROGRAM, [*map(_training, cases), *others], 1)
 
 
@@ -160,6 +161,12 @@ def test_mixed_precision_trains_the_same(two, alone):
             np.testing.assert_array_equal(its_tables[name][0], keys)
             assert its_tables[name][1].dtype == rows.dtype == np.float32
             np.testing.assert_allclose(its_tables[name][1], rows, rtol=0.1, atol=0.03)
+
+
+def test_rows_are_freed_with_their_model(two, alone):
+    for group in (two, alone):
+        for left in group["freed"]:
+            assert left == [[], []]
 
 
 @pytest.mark.parametrize("number", some_extended([1, 2], [1]))

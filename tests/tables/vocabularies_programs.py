@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps
+from tests import freed as freed_weights
 from tests.tables import by_hand, tables_programs as base
 from tf_byteps.keras import layers, optimizers
 
@@ -267,6 +268,19 @@ def mixed():
     finally:
         keras.config.set_floatx(before[0])
         keras.config.set_dtype_policy(before[1])
+
+
+def freed():
+    """Weights of a model without and with training that are there when the model is not."""
+
+    def make(trains):
+        model, _ = made("Adagrad")
+        if trains:
+            fit(model)
+        return model
+
+    with tf_byteps.BytePSStrategy().scope():
+        return [freed_weights.weights_after(make, trains) for trains in (False, True)]
 
 
 def full():

@@ -19,11 +19,11 @@ from tf_byteps.ops import names
 from tf_byteps.ops.custom_gradients import custom_gradient
 from tf_byteps.ops.scattering import alltoall, refuse_compiled
 from tf_byteps.tables import distributions, saving
+from tf_byteps.tables.calling import called
 from tf_byteps.tables.configs import TableConfig
 from tf_byteps.tables.keyed_layouts import candidate_layout, layout_of
 from tf_byteps.tables.layout import BlockLayout, Stack
 from tf_byteps.tables.lookup import by_owner, with_numbers, without_numbers
-from tf_byteps.tables.on_servers import called
 from tf_byteps.tables.vocabulary import NEVER, Vocabulary
 
 _HIGHEST_PRIORITY = 2**31 - 1
@@ -106,24 +106,18 @@ class Keyed:
         stamp = tf.gather(self.keys.value, [self.keys.shape[0] - 1])[0, 0]
         if not training:
             step = tf.convert_to_tensor(self.steps.value)
-
-            def find(*given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-                return self._vocabulary.places(given[0], int(given[1]), int(given[2]))
-
-            places = tf.ensure_shape(called(find, [asked, step, stamp], tf.int64), [None])
+            places = tf.ensure_shape(self._called(_find, [asked, step, stamp], tf.int64), [None])
         else:
             places = self._train(variable, asked, stamp)
         return places, tf.gather(variable, tf.maximum(places, 0))
 
+    def _called(self, function: Callable[..., Any], inputs: list[tf.Tensor], dtype: Any) -> Any:
+        return called(function, {self.names[0]: self._vocabulary}, inputs, dtype)
+
     def _train(self, variable: tf.Variable, asked: tf.Tensor, stamp: tf.Tensor) -> tf.Tensor:
         step: Any = self.steps.value.assign_add(1)
-
-        def train(*given: np.ndarray[Any, Any]) -> tuple[Any, ...]:
-            found = self._vocabulary.train(given[0], int(given[1]), int(given[2]))
-            return tuple(getattr(found, each.name) for each in dataclasses.fields(found))
-
         kinds = [tf.float64 if number == 3 else tf.int64 for number in range(8)]
-        found = called(train, [asked, tf.convert_to_tensor(step), stamp], kinds)
+        found = self._called(_train, [asked, tf.convert_to_tensor(step), stamp], kinds)
         shapes = [[None], [None], [None], [None, self._width], *[[None], [None, 3]] * 2]
         places, new, tables, uniforms, rows, lines, candidates, candidate_lines = (
             tf.ensure_shape(each, shape) for each, shape in zip(found, shapes, strict=True)
@@ -154,6 +148,17 @@ class Keyed:
             made = first + second * tf.math.ndtri(below + uniforms * (1 - 2 * below))
             rows = tf.where(kinds == distributions.TRUNCATED_NORMAL, made, rows)
         return rows
+
+
+def _find(found: list[Vocabulary], *given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    (vocabulary,) = found
+    return vocabulary.places(given[0], int(given[1]), int(given[2]))
+
+
+def _train(found: list[Vocabulary], *given: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    (vocabulary,) = found
+    changes = vocabulary.train(given[0], int(given[1]), int(given[2]))
+    return tuple(getattr(changes, each.name) for each in dataclasses.fields(changes))
 
 
 def make(

@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from tf_byteps import runtime
 from tf_byteps.ops.library import token
 from tf_byteps.private.tensorflow import gen_resource_variable_ops
 from tf_byteps.tables import distributions, layout as layouts, saving, server_rules, server_tables
+from tf_byteps.tables.calling import called
 from tf_byteps.tables.configs import TableConfig
 from tf_byteps.tables.elastic_tables import ElasticTable
 from tf_byteps.tables.layout import ServerLayout
@@ -75,35 +75,8 @@ def note_states(optimizer: Any, layout: ServerLayout) -> None:
         saving.note_rows(state, layout.of_state(slot))
 
 
-class _Tables:
-    """Tables that a function in a program uses.
-
-    TensorFlow keeps what `numpy_function` calls until the process ends. So this refers to no table:
-    each is there as long as its layer.
-
-    Args:
-        layouts: of the tables.
-    """
-
-    def __init__(self, layouts: Sequence[ServerLayout]) -> None:
-        tables: list[ServerTable] = [layout.table for layout in layouts]
-        self._names = [table.name for table in tables]
-        self._references = [weakref.ref(table) for table in tables]
-
-    def alive(self) -> list[ServerTable]:
-        """The tables.
-
-        Raises:
-            RuntimeError: one of them is gone.
-        """
-        found = [reference() for reference in self._references]
-        gone = [name for name, table in zip(self._names, found, strict=True) if table is None]
-        if gone:
-            raise RuntimeError(
-                f"the table {gone[0]!r} on the servers is gone with its layer: keep the layer as "
-                "long as functions are called that use it"
-            )
-        return [table for table in found if table is not None]
+def _tables(layouts: Sequence[ServerLayout]) -> dict[str, ServerTable]:
+    return {layout.table.name: layout.table for layout in layouts}
 
 
 def rows_of(stacks: Sequence[ServerLayout], indices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -116,14 +89,13 @@ def rows_of(stacks: Sequence[ServerLayout], indices: Sequence[tf.Tensor]) -> lis
     Returns:
         For each table a tensor of shape `[len(indices), width]`.
     """
-    tables = _Tables(stacks)
 
-    def read(*given: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    def read(tables: list[ServerTable], *given: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         *rows, _ = given
-        return server_tables.read(tables.alive(), rows)
+        return server_tables.read(tables, rows)
 
     dtypes = [tf.as_dtype(layout.dtype) for layout in stacks]
-    found = called(read, [*indices, _after_changes()], dtypes)
+    found = called(read, _tables(stacks), [*indices, _after_changes()], dtypes)
     return [
         tf.ensure_shape(rows, [None, layout.table.shape[1]])
         for rows, layout in zip(found, stacks, strict=True)
@@ -163,17 +135,17 @@ def updating_together() -> Iterator[None]:
 
 def _update(updates: Sequence[tuple[ServerLayout, tf.IndexedSlices, tf.Tensor]]) -> tf.Tensor:
     """Makes updates, of each table one. What it returns is there when they have been made."""
-    tables, number = _Tables([layout for layout, _, _ in updates]), len(updates)
+    tables, number = _tables([layout for layout, _, _ in updates]), len(updates)
 
-    def update(*given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def update(tables: list[ServerTable], *given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         rows, values, rates = (given[at * number : (at + 1) * number] for at in range(3))
-        server_tables.update(tables.alive(), rows, values, list(map(float, rates)))
+        server_tables.update(tables, rows, values, list(map(float, rates)))
         return np.float32(0)  # pyright: ignore[reportReturnType]
 
     rows = [gradient.indices for _, gradient, _ in updates]
     rates = [rate for _, _, rate in updates]
     values = [tf.cast(gradient.values, rate.dtype) for _, gradient, rate in updates]
-    done = called(update, [*rows, *values, *rates, _after_changes()], tf.float32)
+    done = called(update, tables, [*rows, *values, *rates, _after_changes()], tf.float32)
     done = tf.ensure_shape(done, [])
     _note_change(done)
     return done
@@ -187,25 +159,6 @@ def _note_change(done: tf.Tensor) -> None:
 def _after_changes() -> tf.Tensor:
     """A number that is there when all changes before have been made."""
     return gen_resource_variable_ops.read_variable_op(token(_ORDER), tf.float32)
-
-
-def called(function: Callable[..., Any], inputs: list[Any], dtype: Any) -> Any:
-    """What a function in Python returns for the values of tensors.
-
-    Args:
-        function: of as many arrays as inputs. It returns an array, or a tuple of them.
-        inputs: tensors.
-        dtype: of the result, or a list of those of the results.
-
-    Returns:
-        A tensor, or a list of them.
-    """
-    if tf.executing_eagerly():
-        found = function(*(each.numpy() for each in inputs))
-        if isinstance(dtype, list):
-            return [tf.convert_to_tensor(each) for each in found]
-        return tf.convert_to_tensor(found)
-    return tf.numpy_function(function, inputs, dtype)  # pyright: ignore[reportReturnType]
 
 
 def optimizer_class(optimizer: Any) -> type[Any]:
