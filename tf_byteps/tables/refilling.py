@@ -11,7 +11,6 @@ time is spent on that, and nothing is kept. A table that nothing else refers to 
 
 from __future__ import annotations
 
-import atexit
 import enum
 import logging
 import struct
@@ -23,12 +22,12 @@ from typing import Protocol
 
 from tf_byteps import _engine
 from tf_byteps.tables import server_requests as requests
+from tf_byteps.tables.background import Background
 from tf_byteps.tables.server_requests import COPY, FILL, REFILL, STATE
 
 PIECE = 4 << 20  # bytes of rows that are copied at once
 _POLL_SECONDS = 0.25
 _NO_MEMORY_SECONDS = 10.0
-_JOIN_SECONDS = 5.0
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -106,63 +105,51 @@ class Table(Protocol):
 
 
 class Refiller:
-    """A thread that fills copies as long as some lack rows. Thread-safe."""
+    """Fills copies in a thread, of one table after the other. Thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._tables: list[weakref.ref[Table]] = []
-        self._thread: threading.Thread | None = None
-        self._ends = threading.Event()
+        self._fillings: list[_Filling] = []
+        self._background = Background("byteps-tables", self._step)
 
     def begin(self, table: Table) -> None:
         """Some copies of a table lack rows."""
         with self._mutex:
-            if self._ends.is_set() or any(each() is table for each in self._tables):
+            if any(each.table() is table for each in self._fillings):
                 return
-            self._tables.append(weakref.ref(table))
-            if self._thread is None:
-                # A daemon: a program that fails does not wait for it.
-                self._thread = threading.Thread(target=self._run, name="byteps-tables", daemon=True)
-                self._thread.start()
+            self._fillings.append(_Filling(weakref.ref(table)))
+        self._background.start()
+        self._background.wake()
 
-    def end(self) -> None:
-        """The process ends."""
-        self._ends.set()
-        thread = self._thread
-        if thread is not None:
-            thread.join(_JOIN_SECONDS)
-
-    def _run(self) -> None:
-        while (table := self._next()) is not None:
-            filling = _Filling(table)
-            while not self._ends.is_set() and (seconds := filling.step()) is not None:
-                self._ends.wait(seconds)
-            with self._mutex:
-                self._tables.remove(table)
-
-    def _next(self) -> weakref.ref[Table] | None:
+    def _step(self) -> float | None:
         with self._mutex:
-            if self._tables and not self._ends.is_set():
-                return self._tables[0]
-            self._thread = None
-            return None
+            if not self._fillings:
+                return None
+            filling = self._fillings[0]
+        seconds = filling.step()
+        if seconds is not None:
+            return seconds
+        with self._mutex:
+            self._fillings.remove(filling)
+        return 0.0
 
 
 class _Filling:
     """Fills the copies of one table, and says so in the log."""
 
     def __init__(self, table: weakref.ref[Table]) -> None:
-        self._table = table
-        self._begin = time.monotonic()
+        self.table = table
+        self._begin: float | None = None
         self._copied = 0
         self._said: set[Outcome] = set()
 
     def step(self) -> float | None:
         """Returns when the next step is due, in seconds from now; None: there is none."""
-        table = self._table()
+        table = self.table()
         if table is None:  # nobody can use it any more
             return None
         begin = time.monotonic()
+        self._begin = self._begin or begin
         try:
             outcome, copied = table.refill()
         except _engine.EngineError as error:  # a server is lost; or the job has failed, or ends
@@ -172,13 +159,13 @@ class _Filling:
             _logger.info("rows of the table %r are not copied: %s", table.name, error)
             return None
         self._copied += copied
-        self._say(outcome, table)
+        self._say(outcome, table, time.monotonic() - self._begin)
         if outcome in (Outcome.DONE, Outcome.GONE):  # of the latter the next change tells
             return None
         pauses = {Outcome.MORE: time.monotonic() - begin, Outcome.NO_MEMORY: _NO_MEMORY_SECONDS}
         return pauses.get(outcome, _POLL_SECONDS)
 
-    def _say(self, outcome: Outcome, table: Table) -> None:
+    def _say(self, outcome: Outcome, table: Table, seconds: float) -> None:
         if outcome in self._said or outcome in (Outcome.WAIT, Outcome.GONE):
             return
         self._said.add(outcome)
@@ -187,7 +174,7 @@ class _Filling:
                 "all blocks of the table %r are on two servers again: %d bytes copied in %.1f s",
                 table.name,
                 self._copied,
-                time.monotonic() - self._begin,
+                seconds,
             )
             return
         _logger.warning(
@@ -206,4 +193,3 @@ _WHAT_NEXT = {
 }
 
 refiller = Refiller()
-atexit.register(refiller.end)

@@ -10,11 +10,10 @@ been lost, or has come back, since then. A thread does that: nobody waits for it
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import dataclasses
 import logging
 import queue
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -24,11 +23,11 @@ import numpy as np
 
 from tf_byteps import _engine, runtime
 from tf_byteps.tables import server_requests as requests
+from tf_byteps.tables.background import Background
 
 _FIRST_SECONDS = 0.25  # between the first two times; each pause is twice the last
 _MOST_SECONDS = 60.0
 _WATCH_SECONDS = 10.0  # between looks whether servers have been lost
-_JOIN_SECONDS = 5.0
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -111,14 +110,13 @@ def _changes_of_servers() -> int:
 
 
 class Releaser:
-    """A thread that releases tables. Thread-safe."""
+    """Releases tables in a thread. Thread-safe."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._has_ended = False
-        # None: the process ends. Putting is safe wherever Python frees objects.
-        self._gone: queue.SimpleQueue[_Table | None] = queue.SimpleQueue()
+        # Putting is safe wherever Python frees objects.
+        self._gone: queue.SimpleQueue[_Table] = queue.SimpleQueue()
+        self._releases: list[_Release] = []  # the thread's
+        self._background = Background("byteps-releases", self._step)
 
     def watch(self, table: object, name: str, homes: list[list[int]]) -> Callable[[], object]:
         """Releases a table of this session when nothing refers to it any more.
@@ -131,45 +129,25 @@ class Releaser:
         Returns:
             A function that takes that back.
         """
-        self._begin()
+        self._background.start()
         session = weakref.ref(runtime.session("a table on the servers"))
-        watched = weakref.finalize(table, self._gone.put, _Table(name, homes, session))
+        watched = weakref.finalize(table, self._release, _Table(name, homes, session))
         watched.atexit = False
         return watched.detach
 
-    def _begin(self) -> None:
-        with self._mutex:
-            if self._thread is None and not self._has_ended:
-                # A daemon: a program that fails does not wait for it.
-                self._thread = threading.Thread(
-                    target=self._run, name="byteps-releases", daemon=True
-                )
-                self._thread.start()
+    def _release(self, table: _Table) -> None:
+        self._gone.put(table)
+        self._background.wake()
 
-    def end(self) -> None:
-        """The process ends."""
-        with self._mutex:
-            self._has_ended = True
-        self._gone.put(None)
-        if self._thread is not None:
-            self._thread.join(_JOIN_SECONDS)
-
-    def _run(self) -> None:
-        releases: list[_Release] = []
-        while True:
-            seconds = None
-            if releases:
-                seconds = max(0.0, min(each.due for each in releases) - time.monotonic())
-            try:
-                table = self._gone.get(timeout=seconds)
-                if table is None:
-                    return
-                releases.append(_Release(table, time.monotonic()))
-            except queue.Empty:
-                pass
-            now = time.monotonic()
-            releases = [each for each in releases if each.due > now or each.step(now)]
+    def _step(self) -> float | None:
+        now = time.monotonic()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._releases.append(_Release(self._gone.get_nowait(), now))
+        self._releases = [each for each in self._releases if each.due > now or each.step(now)]
+        if not self._releases:
+            return None
+        return max(0.0, min(each.due for each in self._releases) - time.monotonic())
 
 
 releaser = Releaser()
-atexit.register(releaser.end)
