@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf_byteps
 from tests.tables import tables_programs as base
 from tf_byteps.keras import layers
+from tf_byteps.tables import releasing
 
 ROWS, WIDTH = 20_000, 32
 _TABLE_BYTES = ROWS * WIDTH * 8 * 2  # on each server, with what Adagrad keeps
@@ -43,6 +44,12 @@ def _await_free():
     return _held()
 
 
+def _await_forgotten():
+    """Waits until this worker keeps nothing of tables that all have released."""
+    while releasing.releaser._releases:
+        time.sleep(0.02)
+
+
 def _look_up(model):
     return model.get_layer("tables")(tf.constant(IDS)).numpy()
 
@@ -62,6 +69,7 @@ def one_after_the_other():
             del model
             gc.collect()
             found.append((held, _await_free(), rows))
+            _await_forgotten()
             _meet()  # the next table would be on servers that free the last
     return found
 

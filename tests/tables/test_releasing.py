@@ -41,24 +41,20 @@ def test_a_table_stays_while_one_worker_has_it(two):
 class _Servers:
     """Stands for the servers of a table, which are asked to free it."""
 
-    def __init__(self, monkeypatch):
-        self.is_there, self.is_freed, self.losses, self.asked = True, False, 0, 0
+    def __init__(self):
+        self.is_there, self.is_over, self.asked = True, False, 0
         self.error = None
-        monkeypatch.setattr(releasing._engine, "worker_counters", self._counters)
-
-    def _counters(self):
-        return {"lost_servers": self.losses, "returned_servers": 0}
 
     def release(self):
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return self.is_freed
+        return self.is_over
 
 
 @pytest.fixture
-def servers(monkeypatch):
-    return _Servers(monkeypatch)
+def servers():
+    return _Servers()
 
 
 @pytest.fixture
@@ -69,7 +65,7 @@ def release(servers):
     return releasing._Release(table, 0)
 
 
-def test_a_worker_says_it_again_more_and_more_rarely_until_the_table_is_freed(servers, release):
+def test_a_worker_says_it_more_and_more_rarely_until_nobody_has_the_table(servers, release):
     times = [0.0]
     for _ in range(12):
         assert release.step(times[-1])
@@ -77,27 +73,34 @@ def test_a_worker_says_it_again_more_and_more_rarely_until_the_table_is_freed(se
     assert servers.asked == 12
     pauses = np.diff(times)
     assert (np.diff(pauses) >= 0).all() and pauses[0] < 1 and pauses[-1] == 60
-    servers.is_freed = True
-    for _ in range(3):
-        assert release.step(0)
+    servers.is_over = True
+    assert not release.step(0)
     assert servers.asked == 13
 
 
-def test_a_server_that_may_have_got_a_copy_is_told_again(servers, release):
-    servers.is_freed = True
-    assert release.step(0)
-    servers.losses += 1
-    for _ in range(3):
-        assert release.step(0)
-    assert servers.asked == 2
+@pytest.mark.parametrize(
+    "states, is_over",
+    [
+        ("WHOLE WHOLE", False),  # another worker has the table
+        ("FREED FREED", True),
+        ("FREED LOST", True),  # the second one is on a server that has not heard of others
+        ("FREED WHOLE", True),  # it has heard this worker now; others say so themselves
+        ("WHOLE LOST", False),  # it may be filled again
+        ("WHOLE FILLING", False),
+        ("NOT_MADE LOST", False),
+        ("LOST LOST", True),  # nobody can fill it again
+    ],
+)
+def test_a_worker_says_it_no_more_when_no_rows_can_come(states, is_over):
+    found = [getattr(server_requests, state) for state in states.split()]
+    assert releasing.is_over(found) == is_over
 
 
 def test_an_error_of_the_engine_is_not_the_end(servers, release):
     servers.error = _engine.EngineError("a server is lost")
     assert release.step(0)
-    servers.error, servers.is_freed = None, True
-    for _ in range(2):
-        assert release.step(0)
+    servers.error, servers.is_over = None, True
+    assert not release.step(0)
     assert servers.asked == 2
 
 

@@ -4,8 +4,12 @@ A worker releases a table when nothing refers to it any more. Python finds that 
 in each worker. Servers free the rows when all workers have released them.
 
 A server that gets the part of a lost one does not know who has released it. So this worker says it
-again, more and more rarely, until all servers of the table have freed it; and when a server has
-been lost, or has come back, since then. A thread does that: nobody waits for it.
+again, more and more rarely, until it learns that all workers have released the table, or that no
+rows are left: then nobody can ask for rows again, and none come back. A thread does that: nobody
+waits for it.
+
+Cost: an entry and a request to each copy, at most every minute, for each table that this worker has
+released and another one has not. Of a table that all have released nothing is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +31,6 @@ from tf_byteps.tables.background import Background
 
 _FIRST_SECONDS = 0.25  # between the first two times; each pause is twice the last
 _MOST_SECONDS = 60.0
-_WATCH_SECONDS = 10.0  # between looks whether servers have been lost
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -51,7 +54,7 @@ class _Table:
         """Says that this worker has released it.
 
         Returns:
-            Whether all copies are freed.
+            Whether that was the last time.
 
         Raises:
             EngineError: a server is lost meanwhile; or the job has failed, or ends.
@@ -63,7 +66,18 @@ class _Table:
             for copy, home in enumerate(homes)
         ]
         answers = [handle.wait(requests.FOREVER).tobytes() for handle in begun]
-        return all(requests.state(each).state == requests.FREED for each in answers)
+        return is_over([requests.state(each).state for each in answers])
+
+
+def is_over(states: list[int]) -> bool:
+    """Whether nobody can ask for rows of a table that this worker has released, nor fill any.
+
+    Args:
+        states: what all copies of its blocks have answered to this worker's release.
+    """
+    # A copy that is freed has heard all workers. Others may be on a server that has not heard all;
+    # they have no rows, or the workers that they have not heard say it again.
+    return requests.FREED in states or all(each == requests.LOST for each in states)
 
 
 class _Release:
@@ -80,33 +94,22 @@ class _Release:
     def __init__(self, table: _Table, now: float) -> None:
         self._table = table
         self._pause = _FIRST_SECONDS
-        self._changes: int | None = None  # of servers, before it was freed
         self.due = now
 
     def step(self, now: float) -> bool:
-        """Says it, if it has to be said. Returns whether there may be more to do."""
-        if not self._table.is_there():
+        """Says it. Returns whether there is more to do."""
+        if not self._table.is_there() or self._is_over():
             return False
-        changes = _changes_of_servers()
-        if changes != self._changes:
-            self._changes = changes if self._is_freed() else None
-        is_known = self._changes is not None
-        self.due = now + (_WATCH_SECONDS if is_known else self._pause)
-        self._pause = _FIRST_SECONDS if is_known else min(2 * self._pause, _MOST_SECONDS)
+        self.due = now + self._pause
+        self._pause = min(2 * self._pause, _MOST_SECONDS)
         return True
 
-    def _is_freed(self) -> bool:
+    def _is_over(self) -> bool:
         try:
             return self._table.release()
         except _engine.EngineError as error:
             _logger.info("the table %r cannot be released now: %s", self._table.name, error)
             return False
-
-
-def _changes_of_servers() -> int:
-    """How often this worker has seen a server lost, or come back."""
-    counters = _engine.worker_counters()
-    return counters.get("lost_servers", 0) + counters.get("returned_servers", 0)
 
 
 class Releaser:

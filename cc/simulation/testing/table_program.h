@@ -91,7 +91,7 @@ class TableProgram final : public JobProgram {
   }
 
   // As tf_byteps/tables/releasing.py does it: a server that gets a copy of a lost one knows of no
-  // release. Until all have seen all copies freed.
+  // release. Until all have seen all copies freed, which is more than a worker waits for.
   bool Release(Worker* worker, int32_t rank) {
     const std::string request = TableRequestBytes(TableRequest::Kind::kRelease, 0, {});
     while (num_freed_ < num_workers_ && !barrier_.has_failed()) {
