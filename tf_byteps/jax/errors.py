@@ -30,6 +30,17 @@ def of(error: Exception) -> ExchangeError | None:
     return None
 
 
+def is_of_operand(error: Exception) -> bool:
+    """Whether a program got an operand that an earlier one has not made, since an exchange failed.
+
+    Args:
+        error: what a function that was compiled has raised. JAX raises ValueError then.
+    """
+    return (
+        isinstance(error, ValueError) and bool(_ERROR.match(str(error))) and of(error) is not None
+    )
+
+
 def raise_late_failure() -> None:
     """Blocks until what programs have begun on a GPU has ended.
 
@@ -60,7 +71,9 @@ def exchange_errors() -> Iterator[None]:
     try:
         yield
         raise_late_failure()
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        if isinstance(error, ValueError) and not is_of_operand(error):
+            raise
         end_failed_programs()
         found = of(error)
         if found is None:

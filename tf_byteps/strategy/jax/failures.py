@@ -18,7 +18,7 @@ import numpy as np
 from tf_byteps import _engine, runtime
 from tf_byteps.errors import ExchangeError
 from tf_byteps.exchange.optimizers import optimizers_of
-from tf_byteps.jax.errors import raise_late_failure
+from tf_byteps.jax.errors import is_of_operand, raise_late_failure
 from tf_byteps.jax.host_copies import copies_on_device, copies_on_host
 from tf_byteps.types import Logs
 from tf_byteps.xla_library import end_failed_programs
@@ -94,7 +94,9 @@ def in_a_sentence(keep: Keep | None = None) -> Iterator[None]:
     try:
         yield
         raise_late_failure()
-    except (jax.errors.JaxRuntimeError, _engine.EngineError, ExchangeError) as error:
+    except (jax.errors.JaxRuntimeError, _engine.EngineError, ExchangeError, ValueError) as error:
+        if isinstance(error, ValueError) and not is_of_operand(error):
+            raise
         end_failed_programs()
         found = of(error)
         if found is None:
