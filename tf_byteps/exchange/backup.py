@@ -47,6 +47,15 @@ def backup_workers(given: int | None) -> int:
     return number
 
 
+def check_with_cross_step(number: int, cross_step: bool) -> None:
+    """Raises ValueError if there are backup workers and `cross_step` is set."""
+    if cross_step and number:
+        raise ValueError(
+            f"backup_workers is {number}, and cross_step is set: updates that are left to "
+            "the next step wait for all workers; choose one of them"
+        )
+
+
 def _say_once(sentence: str) -> None:
     if sentence not in _said:
         _said.add(sentence)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
-from tf_byteps.exchange.backup import backup_workers as checked_backup_workers
+from tf_byteps.exchange import backup
 from tf_byteps.exchange.compression import Compression, check_with_cross_step
 from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
 from tf_byteps.local_steps.changes import Staleness
@@ -217,12 +217,7 @@ class BytePSStrategy(tf.distribute.Strategy):
                 f"local_steps is {local_steps}, and {other} is set, which is about gradients; "
                 "local steps exchange none: choose one of them"
             )
-        present = self.backup_workers
-        if self.cross_step and present:
-            raise ValueError(
-                f"backup_workers is {present}, and cross_step is set: updates that are left to "
-                "the next step wait for all workers; choose one of them"
-            )
+        backup.check_with_cross_step(self.backup_workers, self.cross_step)
 
     def _check_asynchronous(self, staleness: int | str) -> None:
         others = {
@@ -249,7 +244,7 @@ class BytePSStrategy(tf.distribute.Strategy):
     @property
     def backup_workers(self) -> int:
         """How many workers an average of gradients does without, with the present workers."""
-        return checked_backup_workers(self._backup_workers)
+        return backup.backup_workers(self._backup_workers)
 
     def run(
         self,
