@@ -93,8 +93,40 @@ def names_of(equation: core.JaxprEqn) -> tuple[str, ...] | None:
     return equation.params["values"].names if equation.primitive is _reduce_p else None
 
 
-def expanded(equation: Any) -> Any:
-    """What an equation that reduces gradients does, as a `jax.extend.core.ClosedJaxpr`."""
+def expanded(program: core.ClosedJaxpr) -> core.ClosedJaxpr:
+    """A step's program with what reduces gradients in the place of the equations that do, and
+    without those that spread values, which need all variables at once."""
+    constants = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+    equations: list[Any] = []
+    same: dict[Any, Any] = {}
+
+    def read(atom: Any) -> Any:
+        return atom if isinstance(atom, core.Literal) else same.get(atom, atom)
+
+    for equation in program.jaxpr.eqns:
+        equation = equation.replace(invars=[read(atom) for atom in equation.invars])
+        if equation.primitive is _spread_p:
+            same.update(zip(equation.outvars, equation.invars, strict=True))
+            continue
+        if names_of(equation) is None:
+            equations.append(equation)
+            continue
+        inner = _expanded(equation)
+        constants.update(zip(inner.jaxpr.constvars, inner.consts, strict=True))
+        same.update(zip(inner.jaxpr.invars, equation.invars, strict=True))
+        for each in inner.jaxpr.eqns:
+            equations.append(each.replace(invars=[read(atom) for atom in each.invars]))
+        results = [read(atom) for atom in inner.jaxpr.outvars]
+        same.update(zip(equation.outvars, results, strict=True))
+    jaxpr = program.jaxpr.replace(
+        constvars=list(constants),
+        eqns=equations,
+        outvars=[read(atom) for atom in program.jaxpr.outvars],
+    )
+    return core.ClosedJaxpr(jaxpr, list(constants.values()))
+
+
+def _expanded(equation: Any) -> Any:
     types = [jax.ShapeDtypeStruct(each.aval.shape, each.aval.dtype) for each in equation.invars]
     return jax.make_jaxpr(lambda *gradients: _reduce(*gradients, **equation.params))(*types)
 

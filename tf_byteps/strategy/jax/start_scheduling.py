@@ -30,7 +30,7 @@ _SCALINGS = frozenset({"div", "mul"})
 # Of one of their operands at least: the second use of a layer, a regularizer, no rows.
 _SUMS = frozenset({"add", "add_any", "select_n"})
 # What layers with weights compute for the gradient of these.
-_PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
+PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,22 +59,39 @@ def started_first(step: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def call(state: object, data: object) -> Any:
-        leaves, structure = jax.tree.flatten((state, data))
+        leaves = jax.tree.leaves((state, data))
         if not any(isinstance(x, jax.core.Tracer) for x in leaves):
             return step(state, data)  # at once
-        found = []
-
-        def flat(*leaves: object) -> list[Any]:
-            results, of_results = jax.tree.flatten(step(*jax.tree.unflatten(structure, leaves)))
-            found.append(of_results)
-            return results
-
-        program = jax.make_jaxpr(flat)(*leaves)
-        program = ordered(program) or program
+        program, of_results = program_of(step, state, data)
         results = jax.core.eval_jaxpr(program.jaxpr, program.consts, *leaves)
-        return jax.tree.unflatten(found[-1], results)
+        return jax.tree.unflatten(of_results, results)
 
     return call
+
+
+def program_of(
+    step: Callable[..., Any], state: object, data: object
+) -> tuple[core.ClosedJaxpr, Any]:
+    """A training step as a program whose backpropagation is ordered for XLA, where it can be.
+
+    Args:
+        step: takes a state and a batch.
+        state: of which the leaves of both are the program's arguments.
+        data: see `state`.
+
+    Returns:
+        The program, and the structure of what its results are the leaves of.
+    """
+    leaves, structure = jax.tree.flatten((state, data))
+    found = []
+
+    def flat(*leaves: object) -> list[Any]:
+        results, of_results = jax.tree.flatten(step(*jax.tree.unflatten(structure, leaves)))
+        found.append(of_results)
+        return results
+
+    program = jax.make_jaxpr(flat)(*leaves)
+    return ordered(program) or program, found[-1]
 
 
 def ordered(program: core.ClosedJaxpr) -> core.ClosedJaxpr | None:
@@ -93,11 +110,10 @@ class _Program:
     """A jaxpr whose equations are changed."""
 
     def __init__(self, given: core.ClosedJaxpr) -> None:
+        given = origins.expanded(given)
         self._jaxpr = given.jaxpr
-        self._constants = dict(zip(given.jaxpr.constvars, given.consts, strict=True))
-        self._equations: list[Any] = []
-        self._outvars: list[Any] = []
-        self._expand()
+        self._constants = given.consts
+        self._equations: list[Any] = given.jaxpr.eqns
         self._made_by = {
             out: number
             for number, equation in enumerate(self._equations)
@@ -107,28 +123,6 @@ class _Program:
         for number, equation in enumerate(self._equations):
             for each in dict.fromkeys(_variables(equation)):
                 self._users[each].append(number)
-
-    def _expand(self) -> None:
-        """Puts what reduces gradients in the place of the equation that does."""
-        same: dict[Any, Any] = {}
-
-        def read(atom: _Atom) -> _Atom:
-            return atom if isinstance(atom, core.Literal) else same.get(atom, atom)
-
-        for equation in self._jaxpr.eqns:
-            equation = equation.replace(invars=[read(atom) for atom in equation.invars])
-            if origins.names_of(equation) is None:
-                self._equations.append(equation)
-                continue
-            inner = origins.expanded(equation)
-            self._constants.update(zip(inner.jaxpr.constvars, inner.consts, strict=True))
-            same.update(zip(inner.jaxpr.invars, equation.invars, strict=True))
-            for each in inner.jaxpr.eqns:
-                self._equations.append(each.replace(invars=[read(atom) for atom in each.invars]))
-            same.update(
-                (out, read(atom)) for out, atom in zip(equation.outvars, inner.jaxpr.outvars)
-            )
-        self._outvars = [read(atom) for atom in self._jaxpr.outvars]
 
     def ordered(self) -> core.ClosedJaxpr | None:
         """The program in which exchanges start early, or None if none can."""
@@ -142,7 +136,7 @@ class _Program:
     def _find_all(self) -> list[_Hold]:
         """In the order of backpropagation, in which JAX has made the equations."""
         uses = collections.Counter(
-            name for equation in self._equations for name in _names_in(equation)
+            name for equation in self._equations for name in names_in(equation)
         )
         products = []
         for number, equation in enumerate(self._equations):
@@ -171,7 +165,7 @@ class _Program:
             seen.add(number)
             equation = self._equations[number]
             name = equation.primitive.name
-            if name in _PRODUCTS:
+            if name in PRODUCTS:
                 found.append(number)
             elif name in _FORMS:
                 left.append(equation.invars[0])
@@ -269,10 +263,7 @@ class _Program:
         )
         if in_order is None:
             return None
-        jaxpr = self._jaxpr.replace(
-            constvars=list(self._constants), eqns=in_order, outvars=self._outvars
-        )
-        return core.ClosedJaxpr(jaxpr, list(self._constants.values()))
+        return core.ClosedJaxpr(self._jaxpr.replace(eqns=in_order), self._constants)
 
     def _give_own_operand(self, equations: list[Any], hold: _Hold, before: core.Var) -> list[Any]:
         """Gives the product what was there before the start, by equations of its own.
@@ -314,7 +305,7 @@ def _give(equations: list[Any], number: int, old: core.Var, new: core.Var) -> No
     )
 
 
-def _names_in(equation: core.JaxprEqn) -> list[str]:
+def names_in(equation: core.JaxprEqn) -> list[str]:
     """The names of the exchanges of an equation, and of the functions in it."""
     exchanges = exchanges_of(equation)
     if exchanges is not None:
@@ -325,7 +316,7 @@ def _names_in(equation: core.JaxprEqn) -> list[str]:
             name
             for inner in core.jaxprs_in_params(equation.params)
             for each in inner.eqns
-            for name in _names_in(each)
+            for name in names_in(each)
         ),
     ]
 
@@ -340,7 +331,7 @@ def _in_order(equations: Sequence[Any]) -> list[Any] | None:
     last: set[int] = set()
     for number, equation in enumerate(equations):
         before = {made_by[each] for each in _variables(equation) if each in made_by}
-        if equation.effects or _names_in(equation):
+        if equation.effects or names_in(equation):
             before |= last
             last = {number}
         before_of[number] = before
