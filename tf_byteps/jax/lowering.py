@@ -96,12 +96,12 @@ def lower(
     context: mlir.LoweringRuleContext, *values: Any, exchanges: Exchanges, **_: Any
 ) -> list[Any]:
     """The rule of the exchange's primitive on CPUs and NVIDIA's GPUs."""
-    _check_one_device(context)
-    program = _program(context)
+    check_one_device(context)
+    program = program_of(context)
     names = program.names(exchanges)
     block = program.block(context)
     operands = list(zip(values, context.avals_in))
-    _declare(exchanges, names, context.avals_in)
+    declare(exchanges, names, context.avals_in)
     outs = list(context.avals_out)
     early = _take_early(block, names)
     begun_early = {place for group, _ in early for place in group}
@@ -109,7 +109,7 @@ def lower(
     groups = [[i] for i in rest] if exchanges.kind == "gather" else _groups(context, operands, rest)
     started = [(group, [operands[i] for i in group], handle, []) for group, handle in early]
     for group in groups:
-        begun, order, room = _start(
+        begun, order, room = begin(
             context, exchanges, names, group, operands, outs, block, block.last
         )
         started.append((group, begun, order[0], room))
@@ -136,21 +136,22 @@ def lower_start(
     The exchange's own primitive, which gets the results, declares and ends them. The place of this
     start among others does not matter: it waits for none, and each end comes after it.
     """
-    _check_one_device(context)
-    if not _can_hold_back(context, context.avals_in[len(exchanges.names) :]):
+    check_one_device(context)
+    if not can_hold_back(context, context.avals_in[len(exchanges.names) :]):
         return list(values)
-    program = _program(context)
+    program = program_of(context)
     names = program.names(exchanges)
     block = program.block(context)
     operands = list(zip(values, context.avals_in))
     group = list(range(len(names)))
     passed = operands[len(names) :]
-    begun, order, _room = _start(context, exchanges, names, group, operands, [], block, [], passed)
+    begun, order, _room = begin(context, exchanges, names, group, operands, [], block, [], passed)
     block.early.append(_Early(tuple(names), order[0]))
     return [value for value, _aval in [*begun, *order[1:]]]
 
 
-def _program(context: mlir.LoweringRuleContext) -> _Program:
+def program_of(context: mlir.LoweringRuleContext) -> _Program:
+    """What has been made of the program that is being made."""
     return context.module_context.cached_primitive_lowerings.setdefault("tf_byteps", _Program())
 
 
@@ -162,7 +163,7 @@ def _take_early(block: _Block, names: list[str]) -> list[tuple[list[int], _Typed
     return [([place_of[name] for name in each.names], each.handle) for each in taken]
 
 
-def _can_hold_back(context: mlir.LoweringRuleContext, passed: Sequence[Any]) -> bool:
+def can_hold_back(context: mlir.LoweringRuleContext, passed: Sequence[Any]) -> bool:
     """As CanHoldBack of cc/tf/xla_kernels.cc: where something travels, and XLA need not copy."""
     if "cuda" not in context.module_context.platforms:
         return True
@@ -178,7 +179,7 @@ def _is_by_nccl(context: mlir.LoweringRuleContext) -> bool:
     return is_gpu and runtime.size() == runtime.local_size()
 
 
-def _start(
+def begin(
     context: mlir.LoweringRuleContext,
     exchanges: Exchanges,
     names: list[str],
@@ -189,7 +190,22 @@ def _start(
     after: list[_Typed],
     passed: Sequence[_Typed] = (),
 ) -> tuple[list[_Typed], list[_Typed], list[_Typed]]:
-    """Returns what is in flight, a handle and what has passed, and room for a gather's result."""
+    """Adds a start to the program.
+
+    Args:
+        context: of the primitive whose lowering it is.
+        exchanges: of the primitive.
+        names: under which they travel.
+        group: the places of those that this call starts.
+        operands: of the primitive; those of `exchanges` come first.
+        outs: the types of its results, which a gather needs.
+        block: the one that is being made.
+        after: what is there before the start.
+        passed: what is used after the start only.
+
+    Returns:
+        What is in flight, a handle and what has passed, and room for a gather's result.
+    """
     given = [operands[i] for i in group]
     avals = [aval for _, aval in given]
     after = after + [block.ends[names[i]] for i in group if names[i] in block.ends]
@@ -242,9 +258,14 @@ def _current_block() -> Any:
     return point.block
 
 
-def _declare(exchanges: Exchanges, names: list[str], avals: Sequence[Any]) -> None:
-    """In one message, so that placing them costs one round trip. Rows are declared when they are
-    sent."""
+def declare(exchanges: Exchanges, names: list[str], avals: Sequence[Any]) -> None:
+    """Declares exchanges to the engine, but for rows, which are declared when they are sent.
+
+    In one message, so that placing them costs one round trip.
+
+    Raises:
+        ExchangeError: the engine cannot, as when a worker is lost.
+    """
     if exchanges.kind == "gather":
         return
     try:
@@ -287,7 +308,8 @@ def _groups(
     return groups
 
 
-def _check_one_device(context: mlir.LoweringRuleContext) -> None:
+def check_one_device(context: mlir.LoweringRuleContext) -> None:
+    """Raises BytePSError if the program is for several devices."""
     axes = context.module_context.axis_context
     mesh = getattr(axes, "mesh", None)
     devices = mesh.size if mesh is not None else getattr(axes, "num_devices", 1)

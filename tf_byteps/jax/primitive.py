@@ -48,6 +48,11 @@ def exchanges_of(equation: Any) -> Exchanges | None:
     return equation.params["exchanges"] if equation.primitive is _exchange_p else None
 
 
+def starts_of(equation: Any) -> Exchanges | None:
+    """What an equation that `start_before` has made starts; None: it is another one."""
+    return equation.params["exchanges"] if equation.primitive is _start_p else None
+
+
 def start_before(values: Sequence[Any], passed: Sequence[Any], exchanges: Exchanges) -> Any:
     """An equation that starts exchanges which a later one of the same function ends.
 
