@@ -65,6 +65,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "steps_per_epoch=None, validation_steps=None, validation_batch_size=None, "
         "validation_freq=None)",
     ),
+    "JAXTrainer.jax_state_sync": ("(self)",),
     "JAXTrainer.make_predict_function": ("(self, force=None)",),
     "JAXTrainer.make_test_function": ("(self, force=None)",),
     "JAXTrainer.make_train_function": ("(self, force=None)",),

@@ -36,6 +36,7 @@ PURPOSES = {
     "tf_byteps.strategy.keras_hooks.input": "the workers' shares of the data",
     "tf_byteps.strategy.keras_hooks.training": "fit, evaluate and predict with several workers",
     "tf_byteps.strategy.jax.batches": "the workers' shares of the data",
+    "tf_byteps.strategy.jax.cross_step": "cross_step",
     "tf_byteps.strategy.jax.empty_epochs": "epochs without a batch",
     "tf_byteps.strategy.jax.gradients": "the sums of gradients",
     "tf_byteps.strategy.jax.trainer": "fit, evaluate and predict with several workers",

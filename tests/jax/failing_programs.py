@@ -16,12 +16,13 @@ def refusals():
     errors = {
         name: error_of(tf_byteps.BytePSStrategy, **{name: value})
         for name, value in {
-            "cross_step": True,
             "local_steps": 4,
             "staleness": 2,
             "x": 1,
         }.items()
     }
+    errors["cross_step"] = error_of(tf_byteps.BytePSStrategy, cross_step="yes")
+    errors["backup"] = error_of(tf_byteps.BytePSStrategy, cross_step=True, backup_workers=1)
     errors["compression"] = error_of(
         model_of(strategy=tf_byteps.BytePSStrategy(compression="powersgd")).fit, x, y, verbose=0
     )

@@ -163,10 +163,12 @@ def test_shuffles_are_worker_0s(one, two):
 def test_refusals(two):
     for result in two["refusals"]:
         errors = result["errors"]
-        for name in ("cross_step", "local_steps", "staleness"):
+        for name in ("local_steps", "staleness"):
             assert f"{name} is " in errors[name]
             assert "does not support with KERAS_BACKEND=jax" in errors[name]
         assert errors["x"] == "TypeError: BytePSStrategy has no argument 'x'"
+        assert errors["cross_step"] == "TypeError: cross_step must be True or False, got 'yes'"
+        assert "backup_workers is 1, and cross_step is set" in errors["backup"]
         assert "exchanges an array in two steps" in errors["compression"]
         assert "set_distribution has set a DataParallel" in errors["distribution"]
         assert "the first batch of an epoch on worker 1 is not worker 0's" in errors["data"]

@@ -24,6 +24,8 @@ whether a model of a `BytePSStrategy` is at work and otherwise does what it did 
 * `JAXTrainer._get_metrics_result_or_logs`: logs cover the rows of all workers.
 * `JAXTrainer._symbolic_build` and `make_train_function`, `CallbackList.on_train_batch_end`: the
   first epoch of a training may have no batch (see `empty_epochs`).
+* `JAXTrainer.fit`, `train_on_batch` and `jax_state_sync`: updates that the next step does (see
+  `cross_step`).
 * `JAXTrainer.stop_training`: all workers stop together.
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all
   workers may save to one path (see `saving`).
@@ -33,7 +35,7 @@ whether a model of a `BytePSStrategy` is at work and otherwise does what it did 
 import threading
 
 from tf_byteps.strategy.fit import callbacks, model_files
-from tf_byteps.strategy.jax import empty_epochs, gradients, trainer
+from tf_byteps.strategy.jax import cross_step, empty_epochs, gradients, trainer
 from tf_byteps.wrapping import wrap_all
 
 _lock = threading.Lock()
@@ -47,7 +49,7 @@ def install() -> None:
         if _installed:
             return
         _installed = True
-    parts = (gradients, trainer, callbacks, model_files)
+    parts = (gradients, trainer, cross_step, callbacks, model_files)
     wrap_all([change for part in parts for change in part.changes()])
     empty_epochs.install()
     trainer.replace_stop_training()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tf_byteps import runtime
 from tf_byteps.config import Config
-from tf_byteps.exchange.backup import backup_workers as checked_backup_workers
-from tf_byteps.exchange.compression import Compression
+from tf_byteps.exchange import backup
+from tf_byteps.exchange.compression import Compression, check_with_cross_step
 from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
 from tf_byteps.strategy.fit import framework
 from tf_byteps.strategy.jax import hooks, initial_values, scopes
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # What only TensorFlow's strategy does, with the value that asks for nothing.
 _TENSORFLOWS = {
-    "cross_step": False,
     "merge_repeated_rows": True,
     "local_steps": None,
     "outer": "average",
@@ -52,6 +51,8 @@ class BytePSStrategy:
             `keras.Variable`; the same on all workers.
         backup_workers: a number b: the average of a gradient does not wait for the last b workers:
             see docs/stragglers.md. Default: from the configuration.
+        cross_step: whether steps of `Model.fit` leave their updates to the next step, whose forward
+            pass then begins while the last gradients are still in flight. See docs/api.md.
         **others: what TensorFlow's strategy takes besides. `sparse_as_dense` asks for what is:
             gradients of embeddings are dense on JAX. Nothing else works on JAX yet.
 
@@ -59,9 +60,9 @@ class BytePSStrategy:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, tf_byteps
             runs with another configuration, or it asks for what does not work on JAX.
         NotImplementedError: an argument asks for what does not work on JAX.
-        TypeError: there is no such argument.
-        ValueError: there is no such `compression`, or `backup_workers` is not possible in this
-            job.
+        TypeError: there is no such argument, or one is of another type.
+        ValueError: there is no such `compression`, or not with `cross_step`; `backup_workers` is
+            not possible in this job, or not with `cross_step`.
 
     Example:
 
@@ -79,6 +80,7 @@ class BytePSStrategy:
         config: Config | None = None,
         compression: CompressionChoice = Compression.none,
         backup_workers: int | None = None,
+        cross_step: bool = False,
         **others: object,
     ) -> None:
         others.pop("sparse_as_dense", None)  # gradients of embeddings are dense on JAX
@@ -90,10 +92,15 @@ class BytePSStrategy:
                     f"{name} is {value!r}, which BytePSStrategy does not support with "
                     "KERAS_BACKEND=jax: leave it out, or use KERAS_BACKEND=tensorflow"
                 )
+        if cross_step not in (True, False):
+            raise TypeError(f"cross_step must be True or False, got {cross_step!r}")
         self.compression = resolve_choice(compression)
+        if cross_step:
+            check_with_cross_step(self.compression)
         runtime.init(config)
+        self.cross_step = bool(cross_step)
         self._backup_workers = backup_workers
-        _ = self.backup_workers  # or an error
+        backup.check_with_cross_step(self.backup_workers, self.cross_step)
         self.extended = _Extended()
         framework.use(Jax())
         hooks.install()
@@ -106,7 +113,7 @@ class BytePSStrategy:
     @property
     def backup_workers(self) -> int:
         """How many workers an average of gradients does without, with the present workers."""
-        return checked_backup_workers(self._backup_workers)
+        return backup.backup_workers(self._backup_workers)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:

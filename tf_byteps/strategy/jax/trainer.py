@@ -22,6 +22,7 @@ from tf_byteps.jax.errors import raise_late_failure
 from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
 from tf_byteps.strategy.jax import (
     batches,
+    cross_step,
     empty_epochs,
     failures,
     initial_values,
@@ -251,12 +252,12 @@ def _make(
     session = [runtime.size(), runtime.rank()]  # are in the compiled program
     force = force or model.__dict__.get(f"_byteps_{name}_of") != session
     model.__dict__[f"_byteps_{name}_of"] = session
-    step = getattr(model, name)
-    has_own = name in model.__dict__
+    step, has_own = getattr(model, name), name in model.__dict__
     ordered = start_scheduling.started_first(step) if is_training else step
     model.__dict__[name] = steps.traced(model, ordered, is_training)
     try:
-        original(model, force)
+        with cross_step.making(step if is_training else None):
+            original(model, force)
     finally:
         del model.__dict__[name]
         if has_own:
@@ -276,7 +277,7 @@ def _make_function(
         if concatenate_outputs:
             step_function = _gathering(self, step_function)
         else:
-            step_function = steps.marking(self, step_function)
+            step_function = steps.marking(self, cross_step.choosing(self, step_function))
     function = original(self, step_function, concatenate_outputs)
     return function if strategy_of(self) is None else _keeping_state(self, function)
 
