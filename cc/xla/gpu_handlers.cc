@@ -20,6 +20,7 @@
 #include "cc/staging/compiled_runs.h"
 #include "cc/staging/gpu_exchanger.h"
 #include "cc/xla/compiled_call.h"
+#include "cc/xla/detached_exchanges.h"
 #include "cc/xla/export.h"
 #include "cc/xla/handlers.h"
 #include "cc/xla/rank_info.h"
@@ -187,11 +188,13 @@ ffi::Error Place(CudaStreamHandle stream, int64_t what, ffi::Result<ffi::AnyBuff
 }  // namespace
 }  // namespace byteps
 
-// Blocks until all exchanges that programs have begun on streams have ended. Returns "", or code
+// Blocks until all exchanges that programs have begun on streams have ended, but for those that no
+// stream waits for yet, which are left to a later program. Returns "", or code
 // and sentence of one that failed when its stream had been made to wait for it already. Valid until
 // the thread's next call.
 extern "C" BYTEPS_XLA_EXPORT const char* byteps_wait_for_exchanges_on_cuda() {
   thread_local std::string text;
+  byteps::AllDetached().WaitUntilTakenEnded();
   const byteps::Status status = byteps::AllStreamExchanges().WaitUntilAllEnded();
   text = status.ok() ? "" : status.ToString();
   return text.c_str();

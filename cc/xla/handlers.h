@@ -22,6 +22,8 @@ BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_run_on_cuda(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_start_on_cuda(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_barrier_on_cuda(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_done_on_cuda(XLA_FFI_CallFrame* frame);
+BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_start_detached_on_cuda(XLA_FFI_CallFrame* frame);
+BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_wait_on_cuda(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_rank_info_on_cuda(XLA_FFI_CallFrame* frame);
 
 }  // extern "C"

@@ -1,6 +1,6 @@
 // Exchanges that compiled programs have started on a GPU's stream, and whether the stream can wait
 // for them: those of one program (gpu_handlers.cc), and those that a program leaves to a later one
-// (tf/gpu_detached_start.cc).
+// (gpu_detached_start.cc of JAX, tf/gpu_detached_start.cc).
 //
 // What a stream waits for must have been given to the GPU before, or the two could wait for each
 // other: so no stream waits for servers before everything that has been started on it is on its
@@ -117,6 +117,23 @@ class StreamExchanges {
     return failure;
   }
 
+  // Blocks until all of these have ended.
+  void WaitUntilEnded(const std::vector<StreamExchangePointer>& exchanges) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] {
+      return std::all_of(exchanges.begin(), exchanges.end(),
+                         [](const auto& exchange) { return exchange->ended; });
+    });
+  }
+
+  // Takes those out that have ended.
+  void RemoveEnded(std::vector<StreamExchangePointer>* exchanges) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto end = std::remove_if(exchanges->begin(), exchanges->end(),
+                                    [](const auto& exchange) { return exchange->ended; });
+    exchanges->erase(end, exchanges->end());
+  }
+
   // No stream will wait for these: they end by themselves.
   void Release(const std::vector<StreamExchangePointer>& exchanges) {
     std::vector<DeviceEvent> ends;
@@ -135,11 +152,7 @@ class StreamExchanges {
   void EndGivenUp(const std::vector<StreamExchangePointer>& exchanges) {
     if (exchanges.empty()) return;
     Release(exchanges);
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] {
-      return std::all_of(exchanges.begin(), exchanges.end(),
-                         [](const auto& exchange) { return exchange->ended; });
-    });
+    WaitUntilEnded(exchanges);
   }
 
   // Blocks until nothing is at work with the memory of the stream's programs.

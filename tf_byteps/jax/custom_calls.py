@@ -17,6 +17,9 @@ START = "byteps_start"
 BARRIER = "byteps_barrier"
 DONE = "byteps_done"
 RANK_INFO = "byteps_rank_info"
+# On GPUs alone.
+START_DETACHED = "byteps_start_detached"
+WAIT = "byteps_wait"
 
 #: JAX's name of a platform -> how the library's handlers for it end.
 PLATFORMS = {"cpu": "host", "cuda": "cuda"}
@@ -41,7 +44,8 @@ def register() -> None:
         ImportError: the library is missing.
     """
     for platform, ending in PLATFORMS.items():
-        for call in (RUN, START, BARRIER, DONE, RANK_INFO):
+        of_gpus = (START_DETACHED, WAIT) if platform == "cuda" else ()
+        for call in (RUN, START, BARRIER, DONE, RANK_INFO, *of_gpus):
             handler = jax.ffi.pycapsule(getattr(library(), f"{call}_on_{ending}"))
             jax.ffi.register_ffi_target(call, handler, platform=_OF_XLA[platform])
 

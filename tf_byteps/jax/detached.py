@@ -1,8 +1,9 @@
-"""Exchanges that outlast a program: one starts them, a later one ends them. On the CPU.
+"""Exchanges that outlast a program: one starts them, a later one ends them.
 
-The engine knows what a program has started by three things: the number of its run, the name, and
-the memory that the value was in. So the first program returns the number and this memory, and the
-later one is given both. Nobody may read, change or free the memory in between.
+On a GPU the engine has memory of its own for them, and knows them by their names. On the CPU it
+knows what a program has started by three things: the number of its run, the name, and the memory
+that the value was in. There the first program returns the number and this memory, and the later one
+is given both. Nobody may read, change or free the memory in between.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.core
+import jax.numpy as jnp
 from jax.extend import core
 from jax.interpreters import mlir, partial_eval
 
@@ -25,7 +27,7 @@ _start_p.multiple_results = _wait_p.multiple_results = True
 def start(
     values: Sequence[Any], passed: Sequence[Any], after: Sequence[Any], exchanges: Exchanges
 ) -> tuple[list[Any], list[Any], Any]:
-    """Starts sums within `jax.jit`.
+    """Starts sums within `jax.jit`, for JAX's default backend.
 
     Args:
         values: arrays, what is exchanged.
@@ -37,11 +39,17 @@ def start(
         What `wait` needs of each, the arrays that were passed, and the number of the run.
     """
     custom_calls.register()
-    results = _start_p.bind(*values, *passed, *after, exchanges=exchanges, passed=len(passed))
-    return results[: len(values)], results[len(values) : -1], results[-1]
+    kept = len(values) if jax.default_backend() == "cpu" else 0
+    results = _start_p.bind(
+        *values, *passed, *after, exchanges=exchanges, kept=kept, passed=len(passed)
+    )
+    begun = results[:kept] or [jnp.zeros([0]) for _ in values]
+    return begun, results[kept:-1], results[-1]
 
 
-def wait(run: Any, value: Any, after: Sequence[Any], exchanges: Exchanges) -> tuple[Any, Any]:
+def wait(
+    run: Any, value: Any, after: Sequence[Any], exchanges: Exchanges, result: Any
+) -> tuple[Any, Any]:
     """Ends one exchange that an earlier program has started.
 
     Args:
@@ -49,24 +57,28 @@ def wait(run: Any, value: Any, after: Sequence[Any], exchanges: Exchanges) -> tu
         value: what `start` has returned for this exchange.
         after: arrays that are computed before the program waits.
         exchanges: what it is.
+        result: a `jax.core.ShapedArray` that says what the sum is.
 
     Returns:
         The sum, and an array that is there when the exchange has ended, for `start`'s `after`.
     """
-    total, ended = _wait_p.bind(run, value, *after, exchanges=exchanges)
+    total, ended = _wait_p.bind(
+        run, value, *after, exchanges=exchanges, shape=result.shape, dtype=result.dtype
+    )
     return total, ended
 
 
 @_start_p.def_abstract_eval
-def _started_types(*avals: Any, exchanges: Exchanges, passed: int) -> list[Any]:
-    given = avals[: len(exchanges.names) + passed]
-    return [*(jax.core.ShapedArray(aval.shape, aval.dtype) for aval in given), NUMBER]
+def _started_types(*avals: Any, exchanges: Exchanges, kept: int, passed: int) -> list[Any]:
+    count = len(exchanges.names)
+    results = [*avals[:kept], *avals[count : count + passed]]
+    return [*(jax.core.ShapedArray(aval.shape, aval.dtype) for aval in results), NUMBER]
 
 
 @_wait_p.def_abstract_eval
-def _waited_types(run: Any, value: Any, *after: Any, exchanges: Exchanges) -> list[Any]:
-    del run, after, exchanges
-    return [jax.core.ShapedArray(value.shape, value.dtype), NUMBER]
+def _waited_types(*avals: Any, exchanges: Exchanges, shape: Any, dtype: Any) -> list[Any]:
+    del avals, exchanges
+    return [jax.core.ShapedArray(shape, dtype), NUMBER]
 
 
 def _keep(used: list[bool], equation: Any) -> tuple[list[bool], Any]:
@@ -74,9 +86,10 @@ def _keep(used: list[bool], equation: Any) -> tuple[list[bool], Any]:
     return [True] * len(equation.invars), equation
 
 
-for _primitive, _rule in (
-    (_start_p, detached_lowering.lower_start),
-    (_wait_p, detached_lowering.lower_wait),
+for _primitive, _rules in (
+    (_start_p, detached_lowering.START_RULES),
+    (_wait_p, detached_lowering.WAIT_RULES),
 ):
-    mlir.register_lowering(_primitive, _rule, platform="cpu", cacheable=False)
+    for _platform, _rule in _rules.items():
+        mlir.register_lowering(_primitive, _rule, platform=_platform, cacheable=False)
     partial_eval.dce_rules[_primitive] = _keep

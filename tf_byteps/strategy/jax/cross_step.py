@@ -18,6 +18,7 @@ from keras import tree
 
 from tf_byteps import runtime
 from tf_byteps.exchange.strategies import strategy_of
+from tf_byteps.jax.errors import raise_late_failure
 from tf_byteps.private.keras_jax import JAXTrainer
 from tf_byteps.strategy.jax import origins, start_scheduling, steps
 from tf_byteps.strategy.jax.halves import Halves, InFlight, UnsuitedStep, updated
@@ -100,8 +101,10 @@ def _sync(original: Callable[..., Any], self: Any) -> None:
 
 def _problem(model: Any) -> str:
     """Why a training must use plain steps; "" if it can go across steps."""
-    if jax.default_backend() != "cpu":
-        return f"JAX computes on a {jax.default_backend().upper()}"
+    if jax.config.jax_default_device is not None:  # pyright: ignore[reportAttributeAccessIssue]
+        return "jax_default_device is set"
+    if jax.default_backend() != "cpu" and runtime.local_size() == runtime.size():
+        return "the GPUs of one host exchange among themselves"
     is_disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
     if model.run_eagerly or not model.jit_compile or is_disabled:
         return "steps are not compiled"
@@ -185,6 +188,7 @@ class CrossSteps:
         """A state of Keras after the updates. Nothing of it is given away: they may fail."""
         variables = [array for kind in _UPDATED for array in state[kind]]
         after = iter(jax.block_until_ready(self._update(variables, before)))
+        raise_late_failure()  # a GPU goes on when a sum has failed
         return tuple(
             [next(after) for _ in part] if kind in _UPDATED else part
             for kind, part in enumerate(state)

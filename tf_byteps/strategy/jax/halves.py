@@ -263,7 +263,7 @@ class Update:
             return
         (name,) = exchanges.names
         self._values[atom], self._ended[name] = detached.wait(
-            in_flight.run, in_flight.values[name], after, exchanges
+            in_flight.run, in_flight.values[name], after, exchanges, atom.aval
         )
 
 
