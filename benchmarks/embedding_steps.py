@@ -2,6 +2,7 @@
 
     python -m benchmarks.embedding_steps
     python -m benchmarks.embedding_steps --placement servers --gigabits 0
+    python -m benchmarks.embedding_steps --copies --workers 4  # beside tables that all workers have
     python -m benchmarks.embedding_steps --other ../before     # that tree's, in turns
 
 Trains a click predictor of the shapes of DLRM-small on an emulated cluster, each worker and each
@@ -11,6 +12,7 @@ by exchanging the ids of a batch while the step before computes.
 """
 
 import contextlib
+import dataclasses
 import pathlib
 
 from absl import flags
@@ -27,6 +29,9 @@ _WORKERS = flags.DEFINE_multi_integer("workers", [2], "in a job; may be given ag
 _SERVERS = flags.DEFINE_integer("servers", 1, "in a job", lower_bound=1)
 _GIGABITS = flags.DEFINE_float("gigabits", 1.0, "a second, of each link; 0: all on this host")
 _PLACEMENT = flags.DEFINE_enum("placement", "workers", ["workers", "servers"], "of the tables")
+_COPIES = flags.DEFINE_bool(
+    "copies", False, "rows of Keras's own Embedding, too, whose gradients' rows are exchanged"
+)
 _OTHER = flags.DEFINE_string("other", None, "another checkout with its libraries")
 _TABLES = flags.DEFINE_integer("tables", 26, "tables of embeddings")
 _ROWS = flags.DEFINE_integer("rows", 100_000, "rows of a table")
@@ -37,6 +42,30 @@ _TURNS = flags.DEFINE_integer("turns", 5, "of each job", lower_bound=1)
 _PROGRAM = "benchmarks.programs.embedding_steps"
 
 
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """How a job is measured: with what is not said here as it is."""
+
+    root: pathlib.Path = ROOT
+    ids_are_known: bool = False
+    placement: str | None = None
+    settings: dict[str, str] | None = None
+
+
+def _ways():
+    """Each `_Way`, by the name of its row. The others are compared with the first."""
+    ways = {"a step": _Way()}
+    if _PLACEMENT.value == "workers":
+        ways["a step without an exchange of ids"] = _Way(ids_are_known=True)
+    if _COPIES.value:
+        gathers = {"BYTEPS_ROW_SUM_WORKERS": "0"}
+        ways["a step with copies, rows gathered"] = _Way(placement="copies", settings=gathers)
+        ways["a step with copies"] = _Way(placement="copies")
+    if _OTHER.value:
+        ways["a step of the other tree"] = _Way(root=pathlib.Path(_OTHER.value).resolve())
+    return ways
+
+
 def _cluster(workers):
     """A context manager of an emulated cluster, or of `None` for this host."""
     if not _GIGABITS.value:
@@ -45,15 +74,17 @@ def _cluster(workers):
 
 
 @contextlib.contextmanager
-def _session(workers, cluster, root):
+def _session(workers, cluster, way):
     """The workers of a job, which have joined and have a model."""
-    with Job(_PROGRAM, workers, _SERVERS.value, cluster=cluster, root=root) as job:
+    with Job(
+        _PROGRAM, workers, _SERVERS.value, cluster=cluster, settings=way.settings, root=way.root
+    ) as job:
         session = job.workers
         session.call("join", timeout=600)
         session.call(
             "prepare",
             timeout=600,
-            placement=_PLACEMENT.value,
+            placement=way.placement or _PLACEMENT.value,
             tables=_TABLES.value,
             rows=_ROWS.value,
             width=_WIDTH.value,
@@ -79,17 +110,12 @@ def _turn(session, notes, name):
 def _rows_of(workers):
     links = f"{_GIGABITS.value:g} Gbit/s" if _GIGABITS.value else "this host"
     case = f"{workers} workers, {_SERVERS.value} servers, tables on {_PLACEMENT.value}, {links}"
-    ways = {"a step": (ROOT, False)}
-    if _PLACEMENT.value == "workers":
-        ways["a step without an exchange of ids"] = (ROOT, True)
-    if _OTHER.value:
-        ways["a step of the other tree"] = (pathlib.Path(_OTHER.value).resolve(), False)
     notes = {}
     with contextlib.ExitStack() as stack:
         cluster, runs = stack.enter_context(_cluster(workers)), {}
-        for name, (root, ids_are_known) in ways.items():
-            session = stack.enter_context(_session(workers, cluster, root))
-            session.call("begin", ids_are_known=ids_are_known, timeout=600)
+        for name, way in _ways().items():
+            session = stack.enter_context(_session(workers, cluster, way))
+            session.call("begin", ids_are_known=way.ids_are_known, timeout=600)
             runs[name] = lambda session=session, name=name: _turn(session, notes, name)
         for run in runs.values():
             run()

@@ -21,7 +21,8 @@ def prepare(placement, tables, rows, width, batch):
     """Makes the model, and one batch of which all steps are.
 
     Args:
-        placement: "workers" or "servers".
+        placement: "workers" or "servers"; "copies" if each worker has all tables, as layers of
+            Keras.
         tables: their number, each with a feature.
         rows: of a table.
         width: of a row.
@@ -41,14 +42,11 @@ def prepare(placement, tables, rows, width, batch):
 
 
 def _model(placement, names, rows, width):
-    options = {}
-    if placement == "servers":
-        options = {"placement": "servers", "optimizer": optimizers.RowWiseAdagrad(0.05)}
-        options["initializer"] = keras.initializers.RandomUniform(-0.05, 0.05, seed=1)
-    tables = {name: layers.TableConfig(name, rows, width, **options) for name in names}
-    features = {name: layers.FeatureConfig(name, table) for name, table in tables.items()}
     inputs = {name: keras.Input([], dtype="int64", name=name) for name in names}
-    found = layers.DistributedEmbedding(features)(inputs)
+    if placement == "copies":
+        found = {name: keras.layers.Embedding(rows, width)(inputs[name]) for name in names}
+    else:
+        found = _distributed(placement, inputs, rows, width)
     inputs = {**inputs, "numbers": keras.Input([_NUMBERS], name="numbers")}
     bottom = _perceptron(inputs["numbers"], 64, width)
     vectors = keras.ops.stack([bottom, *(found[name] for name in names)], 1)
@@ -56,6 +54,16 @@ def _model(placement, names, rows, width):
     joined = keras.layers.Concatenate()([bottom, keras.layers.Flatten()(products)])
     click = keras.layers.Dense(1, "sigmoid")(_perceptron(joined, 64, 32))
     return keras.Model(inputs, click)
+
+
+def _distributed(placement, inputs, rows, width):
+    options = {}
+    if placement == "servers":
+        options = {"placement": "servers", "optimizer": optimizers.RowWiseAdagrad(0.05)}
+        options["initializer"] = keras.initializers.RandomUniform(-0.05, 0.05, seed=1)
+    tables = {name: layers.TableConfig(name, rows, width, **options) for name in inputs}
+    features = {name: layers.FeatureConfig(name, table) for name, table in tables.items()}
+    return layers.DistributedEmbedding(features)(inputs)
 
 
 def _perceptron(tensor, *widths):
