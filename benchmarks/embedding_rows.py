@@ -11,7 +11,8 @@ u (R + 8) bytes and brings n u (R + 8); a sum on servers sends u (R + 2) and bri
 
 Bytes are counted, and do not depend on the machine. Times are of jobs that take turns: one with
 gathers, one with default settings. A worker's time includes that it merges its own rows, and adds
-up what a gather brings.
+up what a gather brings. The servers' CPU time for each byte of rows that they add up is compared
+with that for each byte of a tensor.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from benchmarks.cluster import EmulatedCluster
 from benchmarks.draws import DRAWS, ids_of
 from benchmarks.jobs import Job
 from benchmarks.loopback import duration
-from benchmarks.measure import Runs, interleaved, ratios
+from benchmarks.measure import Runs, cpu_seconds, interleaved, ratios
 from benchmarks.report import Row
 
 _WORKERS = flags.DEFINE_multi_integer("workers", [2, 4, 8], "in a job; may be given again")
@@ -39,6 +40,7 @@ _CHOICE = "BYTEPS_ROW_SUM_WORKERS"
 _SERVERS = 2
 _WARMUPS = 2  # the first rows are gathered in any case
 _FLOAT_BYTES = 4
+_PLAIN_MEGABYTES = 40
 _GATHERED_INDEX, _SUMMED_INDEX = 8, 2  # bytes
 
 
@@ -107,28 +109,57 @@ def _turns_of(sessions, draw, rows):
     return times
 
 
+def _servers_row(job, draw, case):
+    """The row of what servers take for rows, against what they take for a tensor."""
+
+    def seconds_for_a_gigabyte(exchange):
+        """CPU time of all servers, over the bytes that all workers have pushed."""
+        before = sum(map(cpu_seconds, job.server_pids))
+        pushed = sum(exchange(turn) for turn in range(_WARMUPS, _WARMUPS + _TURNS.value))
+        return 1e9 * (sum(map(cpu_seconds, job.server_pids)) - before) / pushed
+
+    def add_rows(turn):
+        return sum(answer[2] for answer in job.workers.call("run", draw=draw, turn=turn))
+
+    def add_tensor(_):
+        return sum(job.workers.call("add_up", megabytes=_PLAIN_MEGABYTES))
+
+    add_tensor(0)  # the first one makes the servers' memory
+    run = {"rows": lambda: seconds_for_a_gigabyte(add_rows)}
+    run["tensor"] = lambda: seconds_for_a_gigabyte(add_tensor)
+    found = interleaved(_TURNS.value, "CPU s/GB", run)
+    return Row(
+        "servers' CPU for a byte of rows, of a tensor's",
+        case,
+        ratios(found["rows"], found["tensor"]),
+        ("<=", 2),
+        f"{found['rows'].median:.2f} and {found['tensor'].median:.2f} CPU seconds for a GB",
+    )
+
+
 @contextlib.contextmanager
 def _jobs(workers):
-    """A session of each job, by how it adds up rows."""
+    """Each job, by how it adds up rows."""
     settings = {"gather": "0", "sum": "1", "default": "-1"}
     with contextlib.ExitStack() as stack:
         cluster = None
         if _GIGABITS.value is not None:
             cluster = stack.enter_context(EmulatedCluster(workers + _SERVERS, _GIGABITS.value))
-        sessions = {}
+        jobs = {}
         for how, number in settings.items():
             job = Job(_PROGRAM, workers, _SERVERS, cluster=cluster, settings={_CHOICE: number})
-            sessions[how] = stack.enter_context(job).workers
-            sessions[how].call("join")
-        yield sessions
-        for session in sessions.values():
-            session.call("leave")
+            jobs[how] = stack.enter_context(job)
+            jobs[how].workers.call("join")
+        yield jobs
+        for job in jobs.values():
+            job.workers.call("leave")
 
 
 def _rows_of(workers):
     rows = []
     links = "this host" if _GIGABITS.value is None else f"{_GIGABITS.value:g} Gbit/s"
-    with report.progress() as bar, _jobs(workers) as sessions:
+    with report.progress() as bar, _jobs(workers) as jobs:
+        sessions = {how: job.workers for how, job in jobs.items()}
         task = bar.add_task(f"{workers} workers", total=len(_DRAWS.value))
         for draw in _DRAWS.value:
             for session in sessions.values():
@@ -144,6 +175,7 @@ def _rows_of(workers):
                         f"a gather takes {1000 * times['gather'].median:.1f} ms",
                     )
                 )
+            rows.append(_servers_row(jobs["sum"], draw, f"{draw}, {workers} workers, {links}"))
             bar.advance(task)
     return rows
 

@@ -41,3 +41,11 @@ def run(draw, turn):
     after = _engine.worker_counters()
     moved = [after[name] - before[name] for name in ("pushed_bytes", "received_bytes")]
     return [begin, end, *moved]
+
+
+def add_up(megabytes):
+    """Exchanges a tensor, of which all elements are added up. Returns the bytes pushed."""
+    tensor = tf.ones([megabytes * 250_000])
+    before = _engine.worker_counters()["pushed_bytes"]
+    tf_byteps.push_pull(tensor, op=tf_byteps.Sum, name="plain")
+    return _engine.worker_counters()["pushed_bytes"] - before
