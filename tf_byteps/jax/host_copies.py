@@ -20,10 +20,10 @@ def copies_on_device(values: Sequence[jax.Array]) -> list[jax.Array] | None:
     Returns:
         A list of arrays, or `None`: they are not on a GPU, or it might not have the memory.
     """
-    devices = set[Any]().union(*(value.devices() for value in values))
-    if len(devices) != 1 or next(iter(devices)).platform == "cpu":
+    gpu = _gpu_of(values)
+    if gpu is None:
         return None
-    memory = next(iter(devices)).memory_stats() or {}
+    memory = gpu.memory_stats() or {}
     free = memory.get("bytes_limit", 0) - memory.get("peak_bytes_in_use", 0)
     if free < 2 * sum(value.nbytes for value in values):  # it is not in one piece
         return None
@@ -50,11 +50,20 @@ def copies_on_host(values: Sequence[jax.Array]) -> list[Any]:
     Returns:
         A list of what `np.asarray` takes.
     """
-    devices = set[Any]().union(*(value.devices() for value in values))
-    if all(device.platform == "cpu" for device in devices) or len(devices) > 1:
+    gpu = _gpu_of(values)
+    if gpu is None:
         return [np.array(value) for value in values]
-    on_host = jax.sharding.SingleDeviceSharding(devices.pop(), memory_kind="pinned_host")
+    on_host = jax.sharding.SingleDeviceSharding(gpu, memory_kind="pinned_host")
     try:
         return jax.device_put(list(values), on_host)
     except jax.errors.JaxRuntimeError:  # no more page-locked memory
         return [np.array(value) for value in values]
+
+
+def _gpu_of(values: Sequence[jax.Array]) -> Any:
+    """The one device that has all arrays, if it is no CPU; else `None`."""
+    devices = set[Any]().union(*(value.devices() for value in values))
+    if len(devices) != 1:
+        return None
+    (device,) = devices
+    return None if device.platform == "cpu" else device
