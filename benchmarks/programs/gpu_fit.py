@@ -8,6 +8,7 @@ import collections
 import glob
 import itertools
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -26,7 +27,9 @@ import keras_synthetic_benchmark as synthetic  # noqa: E402
 
 _PROFILED_STEPS = 5
 _RECORDED_STEPS = 6
-_OURS = "BytePSPushPull"
+_OURS = ("BytePSPushPull", "byteps_exchange")  # in a program of TensorFlow's, of JAX's
+_GRAPHS = ("command_buffer", "command_buffer::execute")
+_OF_DEVICE = re.compile(r"^\[\d+\] ")  # before names of JAX's
 _PROGRAM = "GpuExecutable::ExecuteThunks"
 _MILLISECOND = 1e9  # in picoseconds, as a profile has them
 _WAITED_FOR = 4  # calls that find the GPU with little to do
@@ -235,10 +238,10 @@ def _read_profile(path):
 
 def _events(plane, line):
     """Begin, end and name of a line's events, in order."""
-    names = plane.event_metadata
+    names = {number: _OF_DEVICE.sub("", each.name) for number, each in plane.event_metadata.items()}
     begin = line.timestamp_ns * 1000
     return sorted(
-        (begin + e.offset_ps, begin + e.offset_ps + e.duration_ps, names[e.metadata_id].name)
+        (begin + e.offset_ps, begin + e.offset_ps + e.duration_ps, names[e.metadata_id])
         for e in line.events
     )
 
@@ -273,7 +276,7 @@ def _on_host(plane):
         if not timeline and len(steps) > 1:
             timeline = _between(events, steps[-2][1], steps[-1][1])
     return {
-        "graphs": calls["command_buffer"],
+        "graphs": sum(calls[name] for name in _GRAPHS),
         "calls": calls["ours"],
         "calls_ms": time_of["ours"],
         "program_ms": time_of[_PROGRAM],
