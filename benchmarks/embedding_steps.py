@@ -44,7 +44,7 @@ _PROGRAM = "benchmarks.programs.embedding_steps"
 
 @dataclasses.dataclass(frozen=True)
 class _Way:
-    """How a job is measured: with what is not said here as it is."""
+    """How a job is measured. What is not given is as the options say."""
 
     root: pathlib.Path = ROOT
     ids_are_known: bool = False
