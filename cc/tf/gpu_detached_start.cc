@@ -17,6 +17,7 @@
 #include "cc/tf/detached_start.h"
 #include "cc/tf/ffi_api.h"
 #include "cc/tf/gpu_allocators.h"
+#include "cc/xla/stream_copy.h"
 #include "cc/xla/stream_exchanges.h"
 
 namespace byteps {
@@ -25,16 +26,6 @@ namespace {
 namespace ffi = xla::ffi;
 
 using Stream = ffi::PlatformStream<CudaStreamHandle>;
-
-// In the stream's order.
-Status CopyOnGpu(CudaStreamHandle stream, void* to, const void* from, size_t bytes) {
-  const CudaDriver* driver = nullptr;
-  BYTEPS_RETURN_IF_ERROR(CudaDriver::Get(&driver));
-  return driver->Check(
-      driver->cuMemcpyDtoDAsync(reinterpret_cast<CudaAddress>(to),
-                                reinterpret_cast<CudaAddress>(from), bytes, stream),
-      "cuMemcpyDtoDAsync");
-}
 
 // The exchanges that one call starts. The exchanger gets them at once, but for those that come
 // later, which had to wait for others of their names. Thread-safe.

@@ -15,6 +15,7 @@
 #include "cc/xla/detached_exchanges.h"
 #include "cc/xla/handlers.h"
 #include "cc/xla/request_watch.h"
+#include "cc/xla/stream_copy.h"
 
 namespace byteps {
 namespace {
@@ -22,17 +23,6 @@ namespace {
 namespace ffi = xla::ffi;
 
 using Stream = ffi::PlatformStream<CudaStreamHandle>;
-
-// In the stream's order.
-Status CopyOnGpu(CudaStreamHandle stream, void* to, const void* from, size_t bytes) {
-  if (bytes == 0) return OkStatus();
-  const CudaDriver* driver = nullptr;
-  BYTEPS_RETURN_IF_ERROR(CudaDriver::Get(&driver));
-  return driver->Check(
-      driver->cuMemcpyDtoDAsync(reinterpret_cast<CudaAddress>(to),
-                                reinterpret_cast<CudaAddress>(from), bytes, stream),
-      "cuMemcpyDtoDAsync");
-}
 
 // Copies a request's input to memory of ours, and lets the result come there.
 Status Detach(CudaStreamHandle stream, ExchangeRequest* request, DetachedExchange* detached) {
