@@ -196,29 +196,33 @@ def _report(name, row, alone):
         )
 
 
+def _made_with(strategy, options):
+    """What a BytePSStrategy is made with, a row for each."""
+    rows = [{}]
+    if options.cross_step:
+        rows.append({"cross_step": True})
+    if options.flash_attention and strategy == "byteps":
+        rows += [{**chosen, "flash_attention": True} for chosen in rows]
+    return rows
+
+
 def _variants(options):
     """The strategy of each row, what it is made with, and settings."""
-    made_with = [{}]
-    if options.cross_step:
-        made_with.append({"cross_step": True})
-    if options.flash_attention:
-        made_with += [{**chosen, "flash_attention": True} for chosen in made_with]
     for strategy in options.strategies:
         if strategy not in _OURS:
             yield strategy, {}, ()
     compressions = [
         {} if each == "none" else {"compression": each} for each in options.compressions
     ]
-    for chosen, compression in itertools.product(made_with, compressions):
-        if "byteps" in options.strategies or chosen:
-            yield "byteps", {**compression, **chosen}, ()
-    for compression in compressions if "byteps-jax" in options.strategies else ():
-        yield "byteps-jax", compression, ()
     ours = [strategy for strategy in options.strategies if strategy in _OURS] or ["byteps"]
+    for strategy in ours:
+        rows = _made_with(strategy, options)
+        for chosen, compression in itertools.product(rows, compressions):
+            if strategy in options.strategies or chosen:
+                yield strategy, {**compression, **chosen}, ()
     for strategy, settings in itertools.product(ours, options.variants):
         for compression in compressions:
-            chosen = made_with[-1] if strategy == "byteps" else {}
-            yield strategy, {**compression, **chosen}, settings
+            yield strategy, {**compression, **_made_with(strategy, options)[-1]}, settings
 
 
 def _start(model, options, cluster, stack):
@@ -312,7 +316,7 @@ def main():
         "--compressions", nargs="+", default=["none"], help="of byteps, a row for each"
     )
     parser.add_argument(
-        "--cross-step", action="store_true", help="rows of byteps that overlap the next step, too"
+        "--cross-step", action="store_true", help="rows of ours that overlap the next step, too"
     )
     parser.add_argument(
         "--flash-attention", action="store_true", help="rows of byteps with cuDNN's attention, too"
