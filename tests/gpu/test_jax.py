@@ -5,6 +5,7 @@ Workers do what those of tests/jax do on CPUs, and the same is expected of them.
 
 import functools
 import inspect
+import os
 import pathlib
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("jaxlib", reason="jax is not installed")
 from tests import workers  # noqa: E402
 from tests.gpu.test_gpu import GPUS, environment, on_gpus  # noqa: E402
 from tests.jax import (  # noqa: E402
+    test_cross_step,
     test_keras_fit,
     test_keras_without_a_strategy,
     test_push_pull_in_jax,
@@ -38,6 +40,8 @@ _CHECKS = [
 _FIT_PROGRAM = pathlib.Path(test_keras_fit.__file__).with_name("keras_programs.py")
 _BY_OPTIMIZERS = [*test_keras_without_a_strategy.TRAININGS, "moving averages", "eagerly"]
 _FITS = ["arrays", "accumulation", "loss_scale", "losses", "own_step", "by_hand", "own_optimizers"]
+# Else two programs of the same model may multiply matrices in different ways.
+_SAME_PRODUCTS = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
 
 
 def _run(program, scenarios, hosts, **variables):
@@ -94,3 +98,22 @@ def test_workers_with_a_distributed_optimizer_are_as_one_process(optimizers, nam
     one, two = optimizers
     scenario = test_keras_without_a_strategy.training(name)
     test_keras_without_a_strategy.assert_as_in_one_process(two[scenario], one[scenario][0])
+
+
+@pytest.fixture(scope="module")
+def across():
+    """Trainings with plain steps and across steps, and a lost worker, on two hosts."""
+    trainings = test_cross_step.TRAININGS.values()
+    both = [test_cross_step.both("train", **options) for options in trainings]
+    scenarios = [*(scenario for pair in both for scenario in pair), "lost"]
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {_SAME_PRODUCTS}"
+    return _run(test_cross_step.PROGRAM, scenarios, "ab", KERAS_BACKEND="jax", XLA_FLAGS=flags)
+
+
+@pytest.mark.parametrize("case", test_cross_step.TRAININGS)
+def test_steps_that_overlap_have_the_bits_of_plain_ones(across, case):
+    test_cross_step.assert_same_trainings(across, case)
+
+
+def test_a_worker_lost_between_steps(across):
+    test_cross_step.assert_lost_is_one_error(across)

@@ -11,9 +11,9 @@ from tests.selection import some_extended
 
 pytest.importorskip("jax", reason="Keras on JAX needs jax")
 
-_PROGRAM = pathlib.Path(__file__).with_name("cross_step_programs.py")
+PROGRAM = pathlib.Path(__file__).with_name("cross_step_programs.py")
 _ENVIRONMENT = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-_TRAININGS = {
+TRAININGS = {
     "scheduled": {"optimizer": "scheduled", "rows": 26, "evaluates": False},
     "momentum": {},
     "averaging": {"optimizer": "averaging"},
@@ -32,7 +32,7 @@ _EVERYDAY = ("scheduled",)
 pytestmark = pytest.mark.time_limit(600)
 
 
-def _both(function, **options):
+def both(function, **options):
     """Without and with cross_step."""
     return [workers.scenario(function, across=across, **options) for across in (False, True)]
 
@@ -49,17 +49,9 @@ def _assert_same(found, expected):
         np.testing.assert_array_equal(found, expected)
 
 
-def _run(*scenarios):
-    return workers.run(_PROGRAM, scenarios, 2, **_ENVIRONMENT)
-
-
-@pytest.mark.parametrize(
-    "case", some_extended(_TRAININGS, [case for case in _TRAININGS if case not in _EVERYDAY])
-)
-def test_bits_are_those_of_plain_steps(case):
-    scenarios = _both("train", **_TRAININGS[case])
-    trained = _run(*scenarios)
-    plain, across = (trained[name] for name in scenarios)
+def assert_same_trainings(trained, case):
+    """Fails unless a training across steps gave what plain steps gave."""
+    plain, across = (trained[name] for name in both("train", **TRAININGS[case]))
     for expected, result in zip(plain, across, strict=True):
         assert not result["warnings"]
         for what in ("losses", "history", "weights"):
@@ -70,9 +62,25 @@ def test_bits_are_those_of_plain_steps(case):
         assert result["programs"] <= 4  # the first step of an epoch, others, and a shorter batch
 
 
+def assert_lost_is_one_error(group):
+    """Fails unless worker 0 got an error that names worker 1, and has its last weights."""
+    assert group.of_worker(0, "lost") == {"lost": 1, "weights are kept": True}
+
+
+def _run(*scenarios):
+    return workers.run(PROGRAM, scenarios, 2, **_ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    "case", some_extended(TRAININGS, [case for case in TRAININGS if case not in _EVERYDAY])
+)
+def test_bits_are_those_of_plain_steps(case):
+    assert_same_trainings(_run(*both("train", **TRAININGS[case])), case)
+
+
 @pytest.mark.extended
 def test_who_looks_at_the_weights_sees_them():
-    scenarios = _both("look")
+    scenarios = both("look")
     looks = _run(*scenarios)
     plain, across = (looks[name] for name in scenarios)
     for expected, result in zip(plain, across, strict=True):
@@ -84,7 +92,7 @@ def test_who_looks_at_the_weights_sees_them():
 
 @pytest.mark.extended
 def test_an_exception_between_steps_loses_nothing():
-    scenarios = _both("callback_fails")
+    scenarios = both("callback_fails")
     failing = _run(*scenarios)
     plain, across = (failing[name] for name in scenarios)
     for expected, result in zip(plain, across, strict=True):
@@ -122,4 +130,4 @@ def test_a_layer_waits_for_its_own_update_alone():
 
 @pytest.mark.extended
 def test_a_lost_worker():
-    assert _run("lost").of_worker(0, "lost") == {"lost": 1, "weights are kept": True}
+    assert_lost_is_one_error(_run("lost"))
