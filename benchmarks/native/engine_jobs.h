@@ -1,8 +1,7 @@
 // Jobs of the engine alone, for measuring: the coordinator and all servers are a process each,
 // whose processor time is theirs alone, and all workers are in the process that measures. Errors
 // end the program.
-#ifndef TF_BYTEPS_BENCHMARKS_NATIVE_ENGINE_JOBS_H_
-#define TF_BYTEPS_BENCHMARKS_NATIVE_ENGINE_JOBS_H_
+#pragma once
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -301,5 +300,3 @@ class TimedExchanges {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_BENCHMARKS_NATIVE_ENGINE_JOBS_H_

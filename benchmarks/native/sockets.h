@@ -1,6 +1,5 @@
 // The few socket calls that the bare programs share. Errors end the program.
-#ifndef TF_BYTEPS_BENCHMARKS_NATIVE_SOCKETS_H_
-#define TF_BYTEPS_BENCHMARKS_NATIVE_SOCKETS_H_
+#pragma once
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -82,5 +81,3 @@ inline void ReceiveAll(int connection, void* data, size_t bytes) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_BENCHMARKS_NATIVE_SOCKETS_H_
