@@ -23,8 +23,7 @@ PTX_VERSION = "6.0"
 def header(ptx: str) -> str:
     """The header's text, which says of which source it is made."""
     return f"""// Made by `make ptx`.
-#ifndef TF_BYTEPS_CC_GPU_CODEC_KERNELS_PTX_H_
-#define TF_BYTEPS_CC_GPU_CODEC_KERNELS_PTX_H_
+#pragma once
 
 namespace byteps {{
 
@@ -32,8 +31,6 @@ namespace byteps {{
 inline constexpr char kCodecKernelsPtx[] = R"ptx({ptx})ptx";
 
 }}  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_CODEC_KERNELS_PTX_H_
 """
 
 

@@ -1,7 +1,6 @@
 // Backoff: how long to wait before the next attempt: longer each time, and not as long as others
 // who began at the same moment, so that they do not all come back at once.
-#ifndef TF_BYTEPS_CC_BASE_BACKOFF_H_
-#define TF_BYTEPS_CC_BASE_BACKOFF_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -36,5 +35,3 @@ class Backoff {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_BACKOFF_H_

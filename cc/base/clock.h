@@ -1,6 +1,5 @@
 // Clocks and thread names.
-#ifndef TF_BYTEPS_CC_BASE_CLOCK_H_
-#define TF_BYTEPS_CC_BASE_CLOCK_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -25,5 +24,3 @@ void ShiftWallClock(int64_t nanoseconds);
 void SetThreadName(const std::string& name);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_CLOCK_H_

@@ -1,6 +1,5 @@
 // The codecs of cc/codec as frames number them (wire/frame.h).
-#ifndef TF_BYTEPS_CC_BASE_CODEC_ID_H_
-#define TF_BYTEPS_CC_BASE_CODEC_ID_H_
+#pragma once
 
 #include <cstdint>
 
@@ -25,5 +24,3 @@ enum class CodecId : uint8_t {
 inline constexpr CodecId kLastCodecId = CodecId::kThcSum;
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_CODEC_ID_H_

@@ -2,8 +2,7 @@
 // but the first is how much it is above the one before, all of these as variable-length integers (7
 // bits a byte, the lowest first; the highest bit says that more follow), then the rows one after
 // the other. The indices are ascending, so that most take a byte or two instead of eight.
-#ifndef TF_BYTEPS_CC_BASE_CODED_ROWS_H_
-#define TF_BYTEPS_CC_BASE_CODED_ROWS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -40,5 +39,3 @@ Status DecodeRowIndices(const uint8_t* data, uint64_t bytes, uint64_t row_bytes,
                         std::vector<int64_t>* indices, uint64_t* head_bytes);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_CODED_ROWS_H_

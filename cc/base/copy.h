@@ -1,6 +1,5 @@
 // Copying what nobody reads soon.
-#ifndef TF_BYTEPS_CC_BASE_COPY_H_
-#define TF_BYTEPS_CC_BASE_COPY_H_
+#pragma once
 
 #include <cstddef>
 
@@ -11,5 +10,3 @@ namespace byteps {
 void CopyPastCache(void* to, const void* from, size_t bytes);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_COPY_H_

@@ -1,6 +1,5 @@
 // How many descriptors (sockets, files) this process may have open.
-#ifndef TF_BYTEPS_CC_BASE_DESCRIPTORS_H_
-#define TF_BYTEPS_CC_BASE_DESCRIPTORS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -21,5 +20,3 @@ std::string DescriptorsInWords();
 Status CheckDescriptors(uint64_t more);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_DESCRIPTORS_H_

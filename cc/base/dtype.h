@@ -1,6 +1,5 @@
 // Element types that can be summed.
-#ifndef TF_BYTEPS_CC_BASE_DTYPE_H_
-#define TF_BYTEPS_CC_BASE_DTYPE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -36,5 +35,3 @@ inline bool IsFloating(DType dtype) { return dtype <= DType::kBFloat16; }
 DType AccumulatorDType(DType dtype);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_DTYPE_H_

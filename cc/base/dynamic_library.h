@@ -1,7 +1,6 @@
 // DynamicLibrary: a shared library that is looked for at run time, so that one build works on
 // machines with and without it.
-#ifndef TF_BYTEPS_CC_BASE_DYNAMIC_LIBRARY_H_
-#define TF_BYTEPS_CC_BASE_DYNAMIC_LIBRARY_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -37,5 +36,3 @@ class DynamicLibrary {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_DYNAMIC_LIBRARY_H_

@@ -1,7 +1,6 @@
 // EventRecord: what the log's events tell of, kept while somebody records them, whatever the log's
 // level is. The timeline of the scheduler is made of these.
-#ifndef TF_BYTEPS_CC_BASE_EVENT_RECORD_H_
-#define TF_BYTEPS_CC_BASE_EVENT_RECORD_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -49,5 +48,3 @@ class EventRecord {
 EventRecord& ProcessEvents();
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_EVENT_RECORD_H_

@@ -1,6 +1,5 @@
 // ScopedFloatMode: a thread computes as threads of XLA do.
-#ifndef TF_BYTEPS_CC_BASE_FLOAT_MODE_H_
-#define TF_BYTEPS_CC_BASE_FLOAT_MODE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -21,5 +20,3 @@ class ScopedFloatMode {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_FLOAT_MODE_H_

@@ -4,8 +4,7 @@
 // sockets open: its parent's death would go unnoticed. Every descriptor of the engine is
 // close-on-exec and registered here; in the child they are closed and the engine refuses all calls,
 // because its threads exist in the parent only.
-#ifndef TF_BYTEPS_CC_BASE_FORK_H_
-#define TF_BYTEPS_CC_BASE_FORK_H_
+#pragma once
 
 #include "cc/base/status.h"
 
@@ -19,5 +18,3 @@ void ForgetDescriptor(int descriptor);
 Status CheckNotForked();
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_FORK_H_

@@ -1,7 +1,6 @@
 // Guarded: no exception leaves an engine thread, where it would end the process, of a training
 // program perhaps. It ends what was being done with an error instead.
-#ifndef TF_BYTEPS_CC_BASE_GUARDED_H_
-#define TF_BYTEPS_CC_BASE_GUARDED_H_
+#pragma once
 
 #include <exception>
 #include <new>
@@ -25,5 +24,3 @@ Status Guarded(Body body) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_GUARDED_H_

@@ -4,8 +4,7 @@
 // part the servers then get one contribution from each host, and the workers of a host take turns:
 // the one whose local rank is (key + part) modulo their number exchanges the part (protocol rule
 // 18). Hosts may have different numbers of workers.
-#ifndef TF_BYTEPS_CC_BASE_HOST_MAP_H_
-#define TF_BYTEPS_CC_BASE_HOST_MAP_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -48,5 +47,3 @@ class HostMap {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_HOST_MAP_H_

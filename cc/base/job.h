@@ -1,8 +1,7 @@
 // What rendezvous hands to every process of a job. Built in Python (tf_byteps/config/ and
 // tf_byteps/rendezvous/), the only place that reads the environment; the engine is configured by
 // this struct and nothing else.
-#ifndef TF_BYTEPS_CC_BASE_JOB_H_
-#define TF_BYTEPS_CC_BASE_JOB_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -165,5 +164,3 @@ struct JobDescription {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_JOB_H_

@@ -1,6 +1,5 @@
 // Text as JSON has it.
-#ifndef TF_BYTEPS_CC_BASE_JSON_H_
-#define TF_BYTEPS_CC_BASE_JSON_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -34,5 +33,3 @@ class JsonObject {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_JSON_H_

@@ -4,8 +4,7 @@
 // Log never waits for who reads it, as it is called with locks held: a terminal that is paused, or
 // a pipe that nobody reads, must not stop heartbeats. What finds no room is written with later
 // lines, or by FlushLog, up to a limit; then lines are left out, and their number is told.
-#ifndef TF_BYTEPS_CC_BASE_LOGGING_H_
-#define TF_BYTEPS_CC_BASE_LOGGING_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -53,5 +52,3 @@ inline void LogError(const std::string& message, const LogEvent& event = {}) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_LOGGING_H_

@@ -1,6 +1,5 @@
 // LowestRound: how far each of many is, and the one that is furthest behind.
-#ifndef TF_BYTEPS_CC_BASE_LOWEST_ROUND_H_
-#define TF_BYTEPS_CC_BASE_LOWEST_ROUND_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -51,5 +50,3 @@ class LowestRound {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_LOWEST_ROUND_H_

@@ -1,8 +1,7 @@
 // Members: which workers take part in the rounds of a tensor. Its name says so: one that begins
 // with "workers{0,2-4}/" is of these workers, a process set; any other is of all workers of the
 // job. Thus the names of different sets are different, and who has only a name knows its members.
-#ifndef TF_BYTEPS_CC_BASE_MEMBERS_H_
-#define TF_BYTEPS_CC_BASE_MEMBERS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -55,5 +54,3 @@ class Members {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_MEMBERS_H_

@@ -8,8 +8,7 @@
 //
 // A lambda begins without any lock, as far as clang knows: one that touches what is guarded needs
 // BYTEPS_REQUIRES after its parameters. So conditions are waited for in loops, not with predicates.
-#ifndef TF_BYTEPS_CC_BASE_MUTEX_H_
-#define TF_BYTEPS_CC_BASE_MUTEX_H_
+#pragma once
 
 #include <chrono>
 #include <condition_variable>
@@ -163,5 +162,3 @@ class CondVar {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_MUTEX_H_

@@ -3,8 +3,7 @@
 // A wheel is compiled with glibc 2.31 and must load with 2.27. Of all that tf_byteps uses only
 // pthread_cond_clockwait is newer (2.30): std::condition_variable calls it for timed waits. The
 // build with --config=wheel renames these calls to byteps_cond_clockwait.
-#ifndef BYTEPS_BASE_OLD_GLIBC_H_
-#define BYTEPS_BASE_OLD_GLIBC_H_
+#pragma once
 
 #include <pthread.h>
 #include <time.h>
@@ -22,5 +21,3 @@ int CondWaitInSlices(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_
 // glibc's pthread_cond_clockwait where it has one, else CondWaitInSlices.
 extern "C" int byteps_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                                      clockid_t clock, const timespec* until);
-
-#endif  // BYTEPS_BASE_OLD_GLIBC_H_

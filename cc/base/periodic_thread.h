@@ -1,6 +1,5 @@
 // PeriodicThread: calls a function again and again until stopped; for heartbeats and deadlines.
-#ifndef TF_BYTEPS_CC_BASE_PERIODIC_THREAD_H_
-#define TF_BYTEPS_CC_BASE_PERIODIC_THREAD_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -62,5 +61,3 @@ class PeriodicThread {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_PERIODIC_THREAD_H_

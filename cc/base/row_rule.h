@@ -1,7 +1,6 @@
 // RowRule: how a server updates a row of a table, and how much it keeps for a row. The arithmetic
 // is in cc/server/state/row_updates.h; tf_byteps/tables/server_rules.py makes rules of optimizers.
-#ifndef TF_BYTEPS_CC_BASE_ROW_RULE_H_
-#define TF_BYTEPS_CC_BASE_ROW_RULE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -57,5 +56,3 @@ struct RowRule {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_ROW_RULE_H_

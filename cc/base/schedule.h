@@ -1,7 +1,6 @@
 // Schedule: what time it is, and which thread goes on. The system decides that, unless a simulation
 // has put a schedule of its own in place (cc/simulation): then one seed decides all of it.
-#ifndef TF_BYTEPS_CC_BASE_SCHEDULE_H_
-#define TF_BYTEPS_CC_BASE_SCHEDULE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -44,5 +43,3 @@ inline Schedule* CurrentSchedule() {
 inline void SetSchedule(Schedule* schedule) { internal::current_schedule = schedule; }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_SCHEDULE_H_

@@ -1,8 +1,7 @@
 // SHA-256 (FIPS 180-4) and HMAC-SHA-256 (RFC 2104), so that connections can be authenticated
 // without a library that a machine may lack. Only a few hundred bytes of each connection are
 // hashed: plain code is fast enough.
-#ifndef TF_BYTEPS_CC_BASE_SHA256_H_
-#define TF_BYTEPS_CC_BASE_SHA256_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -20,5 +19,3 @@ Digest HmacSha256(const std::string& key, const std::string& message);
 bool SameDigest(const Digest& a, const Digest& b);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_SHA256_H_

@@ -3,8 +3,7 @@
 // The engine throws no exceptions and never aborts on bad input or a lost peer: a failure is a
 // value, with a code that callers branch on and a message for people ("what was received, from
 // whom, what to do").
-#ifndef TF_BYTEPS_CC_BASE_STATUS_H_
-#define TF_BYTEPS_CC_BASE_STATUS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -64,5 +63,3 @@ std::string ErrnoMessage(const std::string& what);
     ::byteps::Status byteps_status_ = (expression);  \
     if (!byteps_status_.ok()) return byteps_status_; \
   } while (false)
-
-#endif  // TF_BYTEPS_CC_BASE_STATUS_H_

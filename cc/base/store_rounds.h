@@ -4,8 +4,7 @@
 // A store begins with a worker's first round, or with the first multiple of kRoundsOfStore after
 // that (Exchanges::BeginStores): what is pushed then is the value that the store begins with. What
 // is pushed in all other rounds is added to it.
-#ifndef TF_BYTEPS_CC_BASE_STORE_ROUNDS_H_
-#define TF_BYTEPS_CC_BASE_STORE_ROUNDS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -30,5 +29,3 @@ inline constexpr int32_t kMostWorkersOfMovedStore = 64;
 constexpr bool PushBit(uint64_t round) { return (round % kRoundsOfStore + 1) % 2 != 0; }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_STORE_ROUNDS_H_

@@ -1,7 +1,6 @@
 // The names of the two exchanges that are copies of one block of a table (docs/protocol.md, rule
 // 38): they end in "/copy 0" and "/copy 1", and are equal otherwise.
-#ifndef TF_BYTEPS_CC_BASE_TABLE_COPIES_H_
-#define TF_BYTEPS_CC_BASE_TABLE_COPIES_H_
+#pragma once
 
 #include <string>
 
@@ -19,5 +18,3 @@ inline std::string OtherCopyOf(const std::string& name) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_TABLE_COPIES_H_

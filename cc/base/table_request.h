@@ -41,8 +41,7 @@
 //   0   uint64   which block, of how many; bytes of the name; how many points it can go back to
 //   32  text     the table's name
 //   then of each point, as uint64: epoch, number
-#ifndef TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_
-#define TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -164,5 +163,3 @@ Status DecodeTableResume(const TableRequest& request, TableSpec* spec, TablePoin
 Status CheckTableRequest(const TableRequest& request, const TableSpec& spec);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_TABLE_REQUEST_H_

@@ -1,7 +1,6 @@
 // What a worker declares about a tensor before it exchanges it: everything on which all workers
 // must agree.
-#ifndef TF_BYTEPS_CC_BASE_TENSOR_DESCRIPTION_H_
-#define TF_BYTEPS_CC_BASE_TENSOR_DESCRIPTION_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -135,5 +134,3 @@ inline constexpr size_t kMaxCodecBytes = 256;
 uint64_t KeyOfName(const std::string& name);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_TENSOR_DESCRIPTION_H_

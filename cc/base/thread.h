@@ -1,6 +1,5 @@
 // Thread: a std::thread that a simulation can run, too (schedule.h).
-#ifndef TF_BYTEPS_CC_BASE_THREAD_H_
-#define TF_BYTEPS_CC_BASE_THREAD_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -50,5 +49,3 @@ class Thread {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_THREAD_H_

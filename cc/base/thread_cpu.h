@@ -1,6 +1,5 @@
 // What the calling thread has cost, whatever else the machine is doing.
-#ifndef TF_BYTEPS_CC_BASE_THREAD_CPU_H_
-#define TF_BYTEPS_CC_BASE_THREAD_CPU_H_
+#pragma once
 
 #include <time.h>
 
@@ -29,5 +28,3 @@ double LeastCpuSeconds(int times, Body body) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_THREAD_CPU_H_

@@ -1,8 +1,7 @@
 // How rounds are numbered that belong to a training. A worker that leaves a training by an error
 // gives up all rounds that this could yet have, and goes on at the first round of the next multiple
 // of this. Nobody trains for longer without meeting the others again.
-#ifndef TF_BYTEPS_CC_BASE_TRAINING_ROUNDS_H_
-#define TF_BYTEPS_CC_BASE_TRAINING_ROUNDS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -13,5 +12,3 @@ inline constexpr uint64_t kRoundsOfTraining = 10'000'000'000;
 constexpr uint64_t TrainingOf(uint64_t round) { return round / kRoundsOfTraining; }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_TRAINING_ROUNDS_H_

@@ -1,6 +1,5 @@
 // WorkThreads: threads that run what they are given, for those who must not do it themselves.
-#ifndef TF_BYTEPS_CC_BASE_WORK_THREADS_H_
-#define TF_BYTEPS_CC_BASE_WORK_THREADS_H_
+#pragma once
 
 #include <deque>
 #include <functional>
@@ -37,5 +36,3 @@ class WorkThreads {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_WORK_THREADS_H_

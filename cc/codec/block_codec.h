@@ -4,8 +4,7 @@
 //
 // A block has all that its decoding needs, its scale included, so that a receiver keeps no more
 // than one incomplete block.
-#ifndef TF_BYTEPS_CC_CODEC_BLOCK_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_BLOCK_CODEC_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -61,5 +60,3 @@ class BlockCodec : public Codec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_BLOCK_CODEC_H_

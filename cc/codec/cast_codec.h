@@ -1,6 +1,5 @@
 // float16, bfloat16, and float32 as it is. The conversions are those of cc/sum.
-#ifndef TF_BYTEPS_CC_CODEC_CAST_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_CAST_CODEC_H_
+#pragma once
 
 #include <string>
 
@@ -28,5 +27,3 @@ class CastCodec : public BlockCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_CAST_CODEC_H_

@@ -1,6 +1,5 @@
 // What callers ask for: a codec, and when it begins.
-#ifndef TF_BYTEPS_CC_CODEC_CHOICE_H_
-#define TF_BYTEPS_CC_CODEC_CHOICE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -22,5 +21,3 @@ struct CodecChoice {
 Status ParseChoice(const std::string& text, CodecChoice* choice);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_CHOICE_H_

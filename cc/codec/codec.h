@@ -4,8 +4,7 @@
 // A codec holds its options and nothing else: all calls are const, from any thread, and never
 // block. Memory belongs to the caller. The same input, options and PartSeed give the same bytes on
 // every CPU.
-#ifndef TF_BYTEPS_CC_CODEC_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_CODEC_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -101,5 +100,3 @@ Status ParseCodec(const std::string& text, std::unique_ptr<Codec>* codec);
 std::vector<std::string> CodecNames();
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_CODEC_H_

@@ -3,8 +3,7 @@
 // spaced from 0 to 1, or 0 and powers of two up to 1. An element has one bit for its sign, above
 // those for its level; eight elements follow each other in as many bytes as an element has bits,
 // the first one in the lowest.
-#ifndef TF_BYTEPS_CC_CODEC_DITHERING_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_DITHERING_CODEC_H_
+#pragma once
 
 #include <array>
 #include <string>
@@ -50,5 +49,3 @@ class DitheringCodec : public BlockCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_DITHERING_CODEC_H_

@@ -1,7 +1,6 @@
 // ErrorFeedback: what encoding has lost of a part's gradients is added to its next gradient. So it
 // arrives later instead of never, and codecs converge that lose most of each gradient.
-#ifndef TF_BYTEPS_CC_CODEC_ERROR_FEEDBACK_H_
-#define TF_BYTEPS_CC_CODEC_ERROR_FEEDBACK_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -38,5 +37,3 @@ class ErrorFeedback {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_ERROR_FEEDBACK_H_

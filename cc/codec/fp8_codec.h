@@ -1,7 +1,6 @@
 // fp8: blocks of e4m3 numbers (4 bits of exponent, 3 of mantissa) with a bfloat16 scale in front,
 // rounded to nearest.
-#ifndef TF_BYTEPS_CC_CODEC_FP8_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_FP8_CODEC_H_
+#pragma once
 
 #include <string>
 
@@ -23,5 +22,3 @@ class Fp8Codec : public BlockCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_FP8_CODEC_H_

@@ -1,7 +1,6 @@
 // int4: blocks with a bfloat16 scale in front, stochastically rounded to -7 .. 7. A byte holds two
 // elements, each plus 8, the first one in its low half.
-#ifndef TF_BYTEPS_CC_CODEC_INT4_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_INT4_CODEC_H_
+#pragma once
 
 #include <string>
 
@@ -33,5 +32,3 @@ class Int4Codec : public BlockCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_INT4_CODEC_H_

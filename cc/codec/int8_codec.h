@@ -1,7 +1,6 @@
 // int8: blocks with a bfloat16 scale in front. Nearest rounding for short blocks; long ones need
 // stochastic rounding, or an optimizer such as Adam loses their small elements.
-#ifndef TF_BYTEPS_CC_CODEC_INT8_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_INT8_CODEC_H_
+#pragma once
 
 #include <string>
 
@@ -31,5 +30,3 @@ class Int8Codec : public BlockCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_INT8_CODEC_H_

@@ -1,7 +1,6 @@
 // Inner loops of int8 with rounding to nearest, one implementation per instruction set; all give
 // the same bits. Private to codec/.
-#ifndef TF_BYTEPS_CC_CODEC_INT8_KERNELS_H_
-#define TF_BYTEPS_CC_CODEC_INT8_KERNELS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -28,5 +27,3 @@ const Int8Kernels* Avx2Int8Kernels();
 const Int8Kernels* Avx512Int8Kernels();
 
 }  // namespace byteps::codec_internal
-
-#endif  // TF_BYTEPS_CC_CODEC_INT8_KERNELS_H_

@@ -1,6 +1,5 @@
 // The elements of the largest magnitude.
-#ifndef TF_BYTEPS_CC_CODEC_LARGEST_H_
-#define TF_BYTEPS_CC_CODEC_LARGEST_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -12,5 +11,3 @@ namespace byteps::codec_internal {
 std::vector<uint64_t> LargestMagnitudes(const float* values, uint64_t elements, uint64_t count);
 
 }  // namespace byteps::codec_internal
-
-#endif  // TF_BYTEPS_CC_CODEC_LARGEST_H_

@@ -2,8 +2,7 @@
 // do, which TensorFlow has cast up from bfloat16 or float16. A worker looks at the values, not at
 // where they come from, so that it holds in eager, traced and compiled steps alike. Sums, and what
 // comes back, stay float32: every bit is what it would be without.
-#ifndef TF_BYTEPS_CC_CODEC_NARROW_H_
-#define TF_BYTEPS_CC_CODEC_NARROW_H_
+#pragma once
 
 #include <cstdint>
 
@@ -24,5 +23,3 @@ const BlockCodec* NarrowFormOf(const float* values, uint64_t elements);
 const BlockCodec* NarrowForm(CodecId id);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_NARROW_H_

@@ -1,8 +1,7 @@
 // onebit: the sign of each element, 1 for what is less than zero, in bit i % 8 of byte i / 8; in
 // front of each 4096 elements the float32 mean of their magnitudes. It needs error feedback to
 // converge; without is for comparisons.
-#ifndef TF_BYTEPS_CC_CODEC_ONEBIT_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_ONEBIT_CODEC_H_
+#pragma once
 
 #include <string>
 
@@ -32,5 +31,3 @@ class OneBitCodec : public BlockCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_ONEBIT_CODEC_H_

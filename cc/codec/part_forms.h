@@ -2,8 +2,7 @@
 //
 // Both ends know them from the tensor's description and a part's number of elements, so that the
 // bytes of a frame can be checked before they come (protocol rule 2).
-#ifndef TF_BYTEPS_CC_CODEC_PART_FORMS_H_
-#define TF_BYTEPS_CC_CODEC_PART_FORMS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -54,5 +53,3 @@ Status NameCodecInJob(const TensorDescription& tensor, int32_t num_workers, std:
 Status CheckCodec(const TensorDescription& tensor);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_PART_FORMS_H_

@@ -1,6 +1,5 @@
 // Random numbers from counters: element i of a part always draws the same number.
-#ifndef TF_BYTEPS_CC_CODEC_RANDOM_H_
-#define TF_BYTEPS_CC_CODEC_RANDOM_H_
+#pragma once
 
 #include <cstdint>
 
@@ -52,5 +51,3 @@ class CounterRandom {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_RANDOM_H_

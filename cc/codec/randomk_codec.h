@@ -4,8 +4,7 @@
 //
 // With error feedback they are sent as they are; without, times the length of their section, so
 // that they are right on average. A section in which anything is not finite becomes NaN.
-#ifndef TF_BYTEPS_CC_CODEC_RANDOMK_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_RANDOMK_CODEC_H_
+#pragma once
 
 #include <string>
 
@@ -39,5 +38,3 @@ class RandomKCodec : public BlockCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_RANDOMK_CODEC_H_

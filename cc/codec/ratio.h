@@ -1,6 +1,5 @@
 // Codecs that send a share of a part's elements.
-#ifndef TF_BYTEPS_CC_CODEC_RATIO_H_
-#define TF_BYTEPS_CC_CODEC_RATIO_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -49,5 +48,3 @@ inline std::string NameWithRatio(const std::string& codec, bool feedback, double
 }
 
 }  // namespace byteps::codec_internal
-
-#endif  // TF_BYTEPS_CC_CODEC_RATIO_H_

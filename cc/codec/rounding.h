@@ -1,7 +1,6 @@
 // Inner loops that compilers vectorize, written once (codec/rounding_loops.h) and compiled for each
 // instruction set; all give the same bits. Private to codec/.
-#ifndef TF_BYTEPS_CC_CODEC_ROUNDING_H_
-#define TF_BYTEPS_CC_CODEC_ROUNDING_H_
+#pragma once
 
 #include <cstdint>
 
@@ -66,5 +65,3 @@ const RoundingLoops* Avx2RoundingLoops();
 const RoundingLoops* Avx512RoundingLoops();
 
 }  // namespace byteps::codec_internal
-
-#endif  // TF_BYTEPS_CC_CODEC_ROUNDING_H_

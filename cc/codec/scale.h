@@ -1,6 +1,5 @@
 // Scales of blocks: a bfloat16 in front of the block's elements.
-#ifndef TF_BYTEPS_CC_CODEC_SCALE_H_
-#define TF_BYTEPS_CC_CODEC_SCALE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -63,5 +62,3 @@ inline void Put(float* target, float value) {
 }
 
 }  // namespace byteps::codec_internal
-
-#endif  // TF_BYTEPS_CC_CODEC_SCALE_H_

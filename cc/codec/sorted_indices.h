@@ -5,8 +5,7 @@
 // packed, then a bit string that is 1 at (index >> low_bits) + i for the i-th index: about
 // 2 + log2(limit / count) bits each. Where many are, it is a bitmap. Bit i of a string is bit i % 8
 // of byte i / 8; what is left of a last byte is 0.
-#ifndef TF_BYTEPS_CC_CODEC_SORTED_INDICES_H_
-#define TF_BYTEPS_CC_CODEC_SORTED_INDICES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -82,5 +81,3 @@ class IndexReader {
 };
 
 }  // namespace byteps::codec_internal
-
-#endif  // TF_BYTEPS_CC_CODEC_SORTED_INDICES_H_

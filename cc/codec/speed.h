@@ -1,6 +1,5 @@
 // How fast this machine's codecs are.
-#ifndef TF_BYTEPS_CC_CODEC_SPEED_H_
-#define TF_BYTEPS_CC_CODEC_SPEED_H_
+#pragma once
 
 #include <cstdint>
 
@@ -11,5 +10,3 @@ namespace byteps {
 uint64_t Int8BytesPerSecond();
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_SPEED_H_

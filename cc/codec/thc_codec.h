@@ -14,8 +14,7 @@
 // in the lowest bits.
 //
 // 0 stands for what is not finite. Servers have rotated elements; who decodes a sum rotates back.
-#ifndef TF_BYTEPS_CC_CODEC_THC_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_THC_CODEC_H_
+#pragma once
 
 #include <string>
 
@@ -81,5 +80,3 @@ class ThcSumCodec : public BlockCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_THC_CODEC_H_

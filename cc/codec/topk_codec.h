@@ -4,8 +4,7 @@
 //
 // The values travel as they are, so that NaN and infinity, which count as the largest, arrive. It
 // needs error feedback to converge; without is for comparisons.
-#ifndef TF_BYTEPS_CC_CODEC_TOPK_CODEC_H_
-#define TF_BYTEPS_CC_CODEC_TOPK_CODEC_H_
+#pragma once
 
 #include <string>
 
@@ -39,5 +38,3 @@ class TopKCodec : public BlockCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_TOPK_CODEC_H_

@@ -1,7 +1,6 @@
 // AbsentPeers: looks whether those live whose connection has broken, as Absences decides
 // (coordinator/state/absences.h), and tells who of them is dead.
-#ifndef TF_BYTEPS_CC_COORDINATOR_ABSENT_PEERS_H_
-#define TF_BYTEPS_CC_COORDINATOR_ABSENT_PEERS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -49,5 +48,3 @@ class AbsentPeers {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_ABSENT_PEERS_H_

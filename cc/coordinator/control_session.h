@@ -6,8 +6,7 @@
 // each with a number of its own: FrameHeader::element_count says how many of its bytes follow.
 // Heartbeats have no number: they tell that one is alive, and acknowledge when nothing else does.
 // They leave before all other messages.
-#ifndef TF_BYTEPS_CC_COORDINATOR_CONTROL_SESSION_H_
-#define TF_BYTEPS_CC_COORDINATOR_CONTROL_SESSION_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -87,5 +86,3 @@ class ControlHandler : public ConnectionHandler {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_CONTROL_SESSION_H_

@@ -9,8 +9,7 @@
 //
 // What one process says costs the same with any number of others, but for what all must hear
 // (protocol rule 30); that is encoded once.
-#ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_
-#define TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -98,5 +97,3 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_

@@ -1,7 +1,6 @@
 // CoordinatorLink: a worker's or server's way to the coordinator, with the heartbeats in both
 // directions. Survives connections that break.
-#ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_
-#define TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_
+#pragma once
 
 #include <atomic>
 #include <functional>
@@ -71,5 +70,3 @@ class CoordinatorLink : public ControlHandler, private ConnectionAcceptor {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_

@@ -1,6 +1,5 @@
 // What happens at the coordinator, one event at a time. For the files that implement Coordinator.
-#ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_TRANSACTION_H_
-#define TF_BYTEPS_CC_COORDINATOR_COORDINATOR_TRANSACTION_H_
+#pragma once
 
 #include "cc/base/clock.h"
 #include "cc/coordinator/coordinator.h"
@@ -36,5 +35,3 @@ class BYTEPS_SCOPED_CAPABILITY Coordinator::Transaction {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_COORDINATOR_TRANSACTION_H_

@@ -4,8 +4,7 @@
 // A process has at most one worker engine. Python owns its life (tf_byteps/runtime calls Start and
 // Stop through cc/python); the TensorFlow ops only find it here. Every function may be called
 // from any thread.
-#ifndef TF_BYTEPS_CC_ENGINE_ENGINE_H_
-#define TF_BYTEPS_CC_ENGINE_ENGINE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -59,5 +58,3 @@ void NoteBatch(int64_t begin_ns, int64_t end_ns, uint64_t samples);
 Timeline& ProcessTimeline();
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_ENGINE_ENGINE_H_

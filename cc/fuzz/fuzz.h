@@ -1,8 +1,7 @@
 // What a fuzz target defines. Two programs run it: libFuzzer's (tools/fuzz.sh, where clang is
 // there), and cc/fuzz/driver.cc, which mutates the seeds deterministically, for `make test` and the
 // sanitizers of g++.
-#ifndef TF_BYTEPS_CC_FUZZ_FUZZ_H_
-#define TF_BYTEPS_CC_FUZZ_FUZZ_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -31,5 +30,3 @@ std::string FuzzText(const uint8_t (&bytes)[N]) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_FUZZ_FUZZ_H_

@@ -1,6 +1,5 @@
 // Made by `make ptx`.
-#ifndef TF_BYTEPS_CC_GPU_CODEC_KERNELS_PTX_H_
-#define TF_BYTEPS_CC_GPU_CODEC_KERNELS_PTX_H_
+#pragma once
 
 namespace byteps {
 
@@ -8173,5 +8172,3 @@ $L__BB7_22:
 )ptx";
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_CODEC_KERNELS_PTX_H_

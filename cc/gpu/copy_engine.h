@@ -3,8 +3,7 @@
 // Each direction has a stream and a sleeping thread of its own. The GPU starts a copy to the host
 // when what its tensor's stream held at the time of the call is done; that stream itself never
 // waits for the engine.
-#ifndef TF_BYTEPS_CC_GPU_COPY_ENGINE_H_
-#define TF_BYTEPS_CC_GPU_COPY_ENGINE_H_
+#pragma once
 
 #include <cstddef>
 #include <memory>
@@ -64,5 +63,3 @@ class CopyEngine {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_COPY_ENGINE_H_

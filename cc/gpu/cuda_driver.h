@@ -4,8 +4,7 @@
 // CUDA, works without a GPU, and does not care which CUDA TensorFlow brings along, because the
 // driver keeps old functions. The declarations here are our own; names and order of arguments are
 // those of the CUDA driver API's reference.
-#ifndef TF_BYTEPS_CC_GPU_CUDA_DRIVER_H_
-#define TF_BYTEPS_CC_GPU_CUDA_DRIVER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -94,5 +93,3 @@ struct CudaDriver {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_CUDA_DRIVER_H_

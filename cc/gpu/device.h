@@ -3,8 +3,7 @@
 // Everything is created by a static function that returns a Status and frees itself. Thread-safe
 // unless it says otherwise; none of it touches the calling thread's current context for longer than
 // a call.
-#ifndef TF_BYTEPS_CC_GPU_DEVICE_H_
-#define TF_BYTEPS_CC_GPU_DEVICE_H_
+#pragma once
 
 #include <cstddef>
 #include <memory>
@@ -146,5 +145,3 @@ Status PinPages(const GpuDevice& device, void* address, size_t bytes);
 void UnpinPages(const GpuDevice& device, void* address);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_DEVICE_H_

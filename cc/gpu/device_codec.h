@@ -3,8 +3,7 @@
 //
 // The kernels are PTX, which the driver compiles for its GPU (gpu/codec_kernels.cu). They give the
 // same bits as the codecs of codec/.
-#ifndef TF_BYTEPS_CC_GPU_DEVICE_CODEC_H_
-#define TF_BYTEPS_CC_GPU_DEVICE_CODEC_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -70,5 +69,3 @@ class DeviceCodec {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_DEVICE_CODEC_H_

@@ -1,6 +1,5 @@
 // DeviceForm: what a device needs to know of a codec to encode parts as it does.
-#ifndef TF_BYTEPS_CC_GPU_DEVICE_FORM_H_
-#define TF_BYTEPS_CC_GPU_DEVICE_FORM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -63,5 +62,3 @@ struct ArrivedPart {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_DEVICE_FORM_H_

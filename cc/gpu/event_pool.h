@@ -2,8 +2,7 @@
 //
 // To let go of one takes no call of CUDA's: the last to hold it may be a thread that must not wait
 // for the GPU, such as one that receives what a stream waits for.
-#ifndef TF_BYTEPS_CC_GPU_EVENT_POOL_H_
-#define TF_BYTEPS_CC_GPU_EVENT_POOL_H_
+#pragma once
 
 #include <memory>
 #include <mutex>
@@ -33,5 +32,3 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_EVENT_POOL_H_

@@ -1,6 +1,5 @@
 // GpuRankDevice: a RankDevice that is a GPU, with NCCL and streams of its own.
-#ifndef TF_BYTEPS_CC_GPU_GPU_RANK_DEVICE_H_
-#define TF_BYTEPS_CC_GPU_GPU_RANK_DEVICE_H_
+#pragma once
 
 #include <memory>
 #include <mutex>
@@ -74,5 +73,3 @@ class GpuRankDevice : public RankDevice {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_GPU_RANK_DEVICE_H_

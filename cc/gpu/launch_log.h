@@ -10,8 +10,7 @@
 // its tensor's round.
 //
 // This class is the log's arithmetic, without threads; sequencer.h has them.
-#ifndef TF_BYTEPS_CC_GPU_LAUNCH_LOG_H_
-#define TF_BYTEPS_CC_GPU_LAUNCH_LOG_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -128,5 +127,3 @@ class LaunchLog {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_LAUNCH_LOG_H_

@@ -2,8 +2,7 @@
 //
 // It comes with TensorFlow's GPU packages. Ours are the declarations; names, numbers and order of
 // arguments are those of its manual.
-#ifndef TF_BYTEPS_CC_GPU_NCCL_H_
-#define TF_BYTEPS_CC_GPU_NCCL_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -117,5 +116,3 @@ class NcclCommunicator {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_NCCL_H_

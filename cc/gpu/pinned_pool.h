@@ -5,8 +5,7 @@
 // rule 9). It grows to the most that was in use at one time and gives nothing back until it ends.
 // To grow may take as long as something else keeps CUDA busy. Only Take waits for that, not whoever
 // gives back a block.
-#ifndef TF_BYTEPS_CC_GPU_PINNED_POOL_H_
-#define TF_BYTEPS_CC_GPU_PINNED_POOL_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -82,5 +81,3 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_PINNED_POOL_H_

@@ -5,8 +5,7 @@
 // which tests run without a GPU, too. All but Connect return at once; an error that a call returns
 // means that its `done` is never called. `done` comes on a thread of the device and must not block.
 // Thread-safe; but the collectives of all ranks must be called in one order.
-#ifndef TF_BYTEPS_CC_GPU_RANK_DEVICE_H_
-#define TF_BYTEPS_CC_GPU_RANK_DEVICE_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -110,5 +109,3 @@ class RankDevice {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_RANK_DEVICE_H_

@@ -2,8 +2,7 @@
 //
 // The sequencer lives in local rank 0; every local rank, that one too, has a follower. How reports
 // and slices get from one process to the other is the business of their owner.
-#ifndef TF_BYTEPS_CC_GPU_SEQUENCER_H_
-#define TF_BYTEPS_CC_GPU_SEQUENCER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -60,5 +59,3 @@ class LogFollower {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_SEQUENCER_H_

@@ -1,7 +1,6 @@
 // StreamQueue: work on a stream of its own, and a sleeping thread that says when each piece is
 // done.
-#ifndef TF_BYTEPS_CC_GPU_STREAM_QUEUE_H_
-#define TF_BYTEPS_CC_GPU_STREAM_QUEUE_H_
+#pragma once
 
 #include <condition_variable>
 #include <deque>
@@ -75,5 +74,3 @@ class StreamQueue {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_GPU_STREAM_QUEUE_H_

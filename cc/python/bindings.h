@@ -1,7 +1,6 @@
 // What the sources of tf_byteps._engine share. Each defines a part of the module; all is called
 // with the interpreter's lock held, once, when Python imports it.
-#ifndef TF_BYTEPS_CC_PYTHON_BINDINGS_H_
-#define TF_BYTEPS_CC_PYTHON_BINDINGS_H_
+#pragma once
 
 #include <pybind11/pybind11.h>
 
@@ -41,5 +40,3 @@ void DefineTimeline(pybind11::module_& module);
 void DefineGoodEnd(pybind11::module_& module);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_PYTHON_BINDINGS_H_

@@ -1,6 +1,5 @@
 // What workers and servers have counted, as Python sees it. With the interpreter's lock held.
-#ifndef TF_BYTEPS_CC_PYTHON_COUNTERS_H_
-#define TF_BYTEPS_CC_PYTHON_COUNTERS_H_
+#pragma once
 
 #include <pybind11/pybind11.h>
 
@@ -19,5 +18,3 @@ pybind11::list TensorCountersList(const Server& server);
 pybind11::list LagsList(const std::vector<WorkerLag>& lags);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_PYTHON_COUNTERS_H_

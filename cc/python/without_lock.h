@@ -1,6 +1,5 @@
 // WithoutLock: what may wait is called without the interpreter's lock.
-#ifndef TF_BYTEPS_CC_PYTHON_WITHOUT_LOCK_H_
-#define TF_BYTEPS_CC_PYTHON_WITHOUT_LOCK_H_
+#pragma once
 
 #include <pybind11/pybind11.h>
 
@@ -25,5 +24,3 @@ class WithoutLock {
 using ReleaseLock = pybind11::call_guard<WithoutLock>;
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_PYTHON_WITHOUT_LOCK_H_

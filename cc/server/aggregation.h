@@ -2,8 +2,7 @@
 // and variant; it knows elements and buffers, but neither frames nor connections
 // (server/part_rounds.h has those). Contributions may be compressed, results never are:
 // RoundArithmetic does that.
-#ifndef TF_BYTEPS_CC_SERVER_AGGREGATION_H_
-#define TF_BYTEPS_CC_SERVER_AGGREGATION_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -98,5 +97,3 @@ std::unique_ptr<Aggregation> NewRowSum(const TensorDescription& tensor,
                                        const AggregationMemory& memory);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_AGGREGATION_H_

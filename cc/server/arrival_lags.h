@@ -1,6 +1,5 @@
 // ArrivalLags: whose contributions the others wait for.
-#ifndef TF_BYTEPS_CC_SERVER_ARRIVAL_LAGS_H_
-#define TF_BYTEPS_CC_SERVER_ARRIVAL_LAGS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -65,5 +64,3 @@ class ArrivalLags {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_ARRIVAL_LAGS_H_

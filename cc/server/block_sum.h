@@ -5,8 +5,7 @@
 // the next ones into scratch memory of their own and added from there. Who finds a block busy
 // leaves its scratch to the thread that is at work there, and goes on. The last contribution to a
 // block also divides and rounds it, while it is still in the cache.
-#ifndef TF_BYTEPS_CC_SERVER_BLOCK_SUM_H_
-#define TF_BYTEPS_CC_SERVER_BLOCK_SUM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -135,5 +134,3 @@ class BlockSink : public PayloadSink {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_BLOCK_SUM_H_

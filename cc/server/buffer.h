@@ -1,6 +1,5 @@
 // Memory for sums and results, and the pool that hands it out again round after round.
-#ifndef TF_BYTEPS_CC_SERVER_BUFFER_H_
-#define TF_BYTEPS_CC_SERVER_BUFFER_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -86,5 +85,3 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_BUFFER_H_

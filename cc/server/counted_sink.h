@@ -1,7 +1,6 @@
 // CountedSink: a contribution that is being received, and how far it has come, so that one whose
 // connection breaks goes on from there (protocol rule 13).
-#ifndef TF_BYTEPS_CC_SERVER_COUNTED_SINK_H_
-#define TF_BYTEPS_CC_SERVER_COUNTED_SINK_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -37,5 +36,3 @@ class CountedSink : public PayloadSink {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_COUNTED_SINK_H_

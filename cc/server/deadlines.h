@@ -1,6 +1,5 @@
 // Deadlines: calls that are due at a time. One thread makes them, and is started by the first.
-#ifndef TF_BYTEPS_CC_SERVER_DEADLINES_H_
-#define TF_BYTEPS_CC_SERVER_DEADLINES_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -74,5 +73,3 @@ class Deadlines {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_DEADLINES_H_

@@ -1,6 +1,5 @@
 // How much memory this process can still take.
-#ifndef TF_BYTEPS_CC_SERVER_FREE_MEMORY_H_
-#define TF_BYTEPS_CC_SERVER_FREE_MEMORY_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -16,5 +15,3 @@ uint64_t FreeMemory();
 uint64_t FreeMemoryUnder(const std::string& root);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_FREE_MEMORY_H_

@@ -2,8 +2,7 @@
 // job to the next (docs/protocol.md, rule 40). Each epoch has a Server of its own.
 //
 // It owns the rows until a part of the next epoch takes them, or nobody needs them.
-#ifndef TF_BYTEPS_CC_SERVER_KEPT_TABLES_H_
-#define TF_BYTEPS_CC_SERVER_KEPT_TABLES_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -43,5 +42,3 @@ class KeptTables {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_KEPT_TABLES_H_

@@ -1,6 +1,5 @@
 // Who of the workers is still there. Thread-safe.
-#ifndef TF_BYTEPS_CC_SERVER_MEMBERSHIP_H_
-#define TF_BYTEPS_CC_SERVER_MEMBERSHIP_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -80,5 +79,3 @@ class Membership {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_MEMBERSHIP_H_

@@ -1,7 +1,6 @@
 // NewestPush: what a part that answers each worker by itself (part_store.h, part_table.h) knows of
 // a worker's newest push, whatever the part makes of it.
-#ifndef TF_BYTEPS_CC_SERVER_NEWEST_PUSH_H_
-#define TF_BYTEPS_CC_SERVER_NEWEST_PUSH_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -45,5 +44,3 @@ struct NewestPush {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_NEWEST_PUSH_H_

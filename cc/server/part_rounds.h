@@ -1,8 +1,7 @@
 // PartRounds: a part whose rounds all workers share. RoundsState (server/state/rounds.h) decides
 // who has pushed, who waits, and when a round is complete or has failed; RoundArithmetic adds up.
 // This class has their mutex, the time, and the memory of results.
-#ifndef TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
-#define TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -51,5 +50,3 @@ class PartRounds : public ServedPart {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_

@@ -14,8 +14,7 @@
 //
 // Cost: a push is added under the mutex, while no other one of this part is. Memory: the store, and
 // the pushes that are arriving or being answered, at most two for each worker.
-#ifndef TF_BYTEPS_CC_SERVER_PART_STORE_H_
-#define TF_BYTEPS_CC_SERVER_PART_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -98,5 +97,3 @@ class PartStore : public ServedPart {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_PART_STORE_H_

@@ -18,8 +18,7 @@
 //
 // Cost: rows are added up and updated under the mutex. Memory: the rows, and the requests that are
 // arriving or wait.
-#ifndef TF_BYTEPS_CC_SERVER_PART_TABLE_H_
-#define TF_BYTEPS_CC_SERVER_PART_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -126,5 +125,3 @@ class PartTable : public ServedPart {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_PART_TABLE_H_

@@ -1,7 +1,6 @@
 // RoundArithmetic: the sums of one part's rounds, in the memory of a service
 // (server/aggregation.h), and their compressed form.
-#ifndef TF_BYTEPS_CC_SERVER_ROUND_ARITHMETIC_H_
-#define TF_BYTEPS_CC_SERVER_ROUND_ARITHMETIC_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -41,5 +40,3 @@ class RoundArithmetic : public PartSum {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_ROUND_ARITHMETIC_H_

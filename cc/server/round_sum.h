@@ -1,7 +1,6 @@
 // RoundSum: the running sum of a part, which begins anew each round, in memory that earlier rounds
 // have used.
-#ifndef TF_BYTEPS_CC_SERVER_ROUND_SUM_H_
-#define TF_BYTEPS_CC_SERVER_ROUND_SUM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -94,5 +93,3 @@ class RoundSum {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_ROUND_SUM_H_

@@ -1,6 +1,5 @@
 // RowSlots: numbers the indices of rows in the order in which they first come.
-#ifndef TF_BYTEPS_CC_SERVER_ROW_SLOTS_H_
-#define TF_BYTEPS_CC_SERVER_ROW_SLOTS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -60,5 +59,3 @@ class RowSlots {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_ROW_SLOTS_H_

@@ -1,8 +1,7 @@
 // The rows that several workers have sent, as the payload of one reply: num_workers int64, how many
 // rows are each one's, then the rows in rank order. Nothing long is copied: a result is sent from
 // where the contributions are.
-#ifndef TF_BYTEPS_CC_SERVER_ROWS_RESULT_H_
-#define TF_BYTEPS_CC_SERVER_ROWS_RESULT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -27,5 +26,3 @@ Status MakeRowsResult(const std::vector<RowsOfWorker>& rows, size_t element_size
                       const AllocatedBytes& allocated, AggregationResult* result);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_ROWS_RESULT_H_

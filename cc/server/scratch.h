@@ -1,6 +1,5 @@
 // Scratch memory between the network and a sum.
-#ifndef TF_BYTEPS_CC_SERVER_SCRATCH_H_
-#define TF_BYTEPS_CC_SERVER_SCRATCH_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -44,5 +43,3 @@ class ScratchPool {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_SCRATCH_H_

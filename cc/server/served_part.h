@@ -1,8 +1,7 @@
 // ServedPart: one part of a tensor at the server that owns it. What happens to pushes is behind it:
 // part_rounds.h has rounds that all workers share, part_store.h an asynchronous store, part_table.h
 // rows of a table.
-#ifndef TF_BYTEPS_CC_SERVER_SERVED_PART_H_
-#define TF_BYTEPS_CC_SERVER_SERVED_PART_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -95,5 +94,3 @@ class ServedPart {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_SERVED_PART_H_

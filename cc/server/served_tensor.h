@@ -1,7 +1,6 @@
 // ServedTensor: what a server knows about one tensor: its variants, and the rounds of the parts
 // that live here.
-#ifndef TF_BYTEPS_CC_SERVER_SERVED_TENSOR_H_
-#define TF_BYTEPS_CC_SERVER_SERVED_TENSOR_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -91,5 +90,3 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
 Status CheckResult(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_SERVED_TENSOR_H_

@@ -1,6 +1,5 @@
 // ServedTensors: all tensors that a server has parts of.
-#ifndef TF_BYTEPS_CC_SERVER_SERVED_TENSORS_H_
-#define TF_BYTEPS_CC_SERVER_SERVED_TENSORS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -68,5 +67,3 @@ class ServedTensors {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_SERVED_TENSORS_H_

@@ -1,7 +1,6 @@
 // Server: a summation service on the network. `python -m tf_byteps.server` is one of these in a
 // process of its own; a colocated server is one inside a worker's process.
-#ifndef TF_BYTEPS_CC_SERVER_SERVER_H_
-#define TF_BYTEPS_CC_SERVER_SERVER_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -80,5 +79,3 @@ class Server : private ConnectionAcceptor {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_SERVER_H_

@@ -1,7 +1,6 @@
 // ServerTimeline: when each worker's push of a part arrived, when the sum was there, and when the
 // reply left, recorded while somebody wants to know.
-#ifndef TF_BYTEPS_CC_SERVER_SERVER_TIMELINE_H_
-#define TF_BYTEPS_CC_SERVER_SERVER_TIMELINE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -77,5 +76,3 @@ class ServerTimeline {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_SERVER_TIMELINE_H_

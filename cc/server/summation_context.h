@@ -1,6 +1,5 @@
 // What a worker's connection carries as its context. For the files that implement SummationService.
-#ifndef TF_BYTEPS_CC_SERVER_SUMMATION_CONTEXT_H_
-#define TF_BYTEPS_CC_SERVER_SUMMATION_CONTEXT_H_
+#pragma once
 
 #include <deque>
 #include <memory>
@@ -35,5 +34,3 @@ struct SummationService::ConnectionContext {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_SUMMATION_CONTEXT_H_

@@ -1,8 +1,7 @@
 // SummationService: adds up what the workers push and answers when a round is complete. Pure
 // arithmetic and bookkeeping: it knows frames and connections, but neither the coordinator nor a
 // concrete Van (server/server.h puts them together).
-#ifndef TF_BYTEPS_CC_SERVER_SUMMATION_SERVICE_H_
-#define TF_BYTEPS_CC_SERVER_SUMMATION_SERVICE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -161,5 +160,3 @@ class SummationService : public ConnectionHandler {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_SUMMATION_SERVICE_H_

@@ -6,8 +6,7 @@
 // of later rows is already in them when they come.
 //
 // A row takes memory when it is first changed; until then it is computed when somebody reads it.
-#ifndef TF_BYTEPS_CC_SERVER_TABLE_ROWS_H_
-#define TF_BYTEPS_CC_SERVER_TABLE_ROWS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -99,5 +98,3 @@ class TableRows {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_TABLE_ROWS_H_

@@ -1,6 +1,5 @@
 // Receives a payload into a buffer that nobody else looks at before the push is complete.
-#ifndef TF_BYTEPS_CC_SERVER_WHOLE_SINK_H_
-#define TF_BYTEPS_CC_SERVER_WHOLE_SINK_H_
+#pragma once
 
 #include <memory>
 #include <utility>
@@ -35,5 +34,3 @@ inline Status NewWholeSink(uint64_t bytes, const AllocatedBytes& allocated,
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_WHOLE_SINK_H_

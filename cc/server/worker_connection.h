@@ -1,6 +1,5 @@
 // What the service keeps for each of the connections that a worker has, also while it is broken.
-#ifndef TF_BYTEPS_CC_SERVER_WORKER_CONNECTION_H_
-#define TF_BYTEPS_CC_SERVER_WORKER_CONNECTION_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -150,5 +149,3 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_WORKER_CONNECTION_H_

@@ -1,7 +1,6 @@
 // WorkerConnections: the connections that the workers of a job have to one server, also those that
 // are broken.
-#ifndef TF_BYTEPS_CC_SERVER_WORKER_CONNECTIONS_H_
-#define TF_BYTEPS_CC_SERVER_WORKER_CONNECTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -42,5 +41,3 @@ class WorkerConnections {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_WORKER_CONNECTIONS_H_

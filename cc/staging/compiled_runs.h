@@ -8,8 +8,7 @@
 // A failure of ours is told only when the engine has ended everything that was started: then the
 // program may start the same names again. Each exchange ends, soon after a worker or a server was
 // lost, and all do with the job.
-#ifndef TF_BYTEPS_CC_STAGING_COMPILED_RUNS_H_
-#define TF_BYTEPS_CC_STAGING_COMPILED_RUNS_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -92,5 +91,3 @@ class CompiledRuns {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_COMPILED_RUNS_H_

@@ -1,8 +1,7 @@
 // DecodeQueue: sums that the device is to decode. Those that come soon after each other, of any
 // tensors, are one launch: it has to wait for those by which TensorFlow puts its own work on the
 // GPU, and they for it.
-#ifndef TF_BYTEPS_CC_STAGING_DECODE_QUEUE_H_
-#define TF_BYTEPS_CC_STAGING_DECODE_QUEUE_H_
+#pragma once
 
 #include <deque>
 #include <functional>
@@ -38,5 +37,3 @@ class DecodeQueue {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_DECODE_QUEUE_H_

@@ -1,6 +1,5 @@
 // Connects a device to those of the other ranks of its host, for as long as that is wanted.
-#ifndef TF_BYTEPS_CC_STAGING_DEVICE_CONNECTION_H_
-#define TF_BYTEPS_CC_STAGING_DEVICE_CONNECTION_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -17,5 +16,3 @@ Status ConnectDevice(const std::shared_ptr<RankDevice>& device, const NcclUnique
                      const HostPlace& place, const std::function<Status()>& check);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_DEVICE_CONNECTION_H_

@@ -1,6 +1,5 @@
 // Which codecs a device can stand in for.
-#ifndef TF_BYTEPS_CC_STAGING_DEVICE_FORMS_H_
-#define TF_BYTEPS_CC_STAGING_DEVICE_FORMS_H_
+#pragma once
 
 #include "cc/codec/block_codec.h"
 #include "cc/gpu/device_form.h"
@@ -12,5 +11,3 @@ namespace byteps {
 DeviceForm DeviceFormOf(const BlockCodec* codec, const PartSeed& seed);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_DEVICE_FORMS_H_

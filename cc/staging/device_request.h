@@ -1,6 +1,5 @@
 // DeviceRequest: a tensor in a device's memory, and what its exchange is to be.
-#ifndef TF_BYTEPS_CC_STAGING_DEVICE_REQUEST_H_
-#define TF_BYTEPS_CC_STAGING_DEVICE_REQUEST_H_
+#pragma once
 
 #include <functional>
 
@@ -24,5 +23,3 @@ struct DeviceRequest {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_DEVICE_REQUEST_H_

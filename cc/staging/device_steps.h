@@ -1,7 +1,6 @@
 // DeviceSteps: has the device do what uses tensors' memory, and tells their group when it begins
 // and ends.
-#ifndef TF_BYTEPS_CC_STAGING_DEVICE_STEPS_H_
-#define TF_BYTEPS_CC_STAGING_DEVICE_STEPS_H_
+#pragma once
 
 #include <functional>
 
@@ -27,5 +26,3 @@ class DeviceSteps {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_DEVICE_STEPS_H_

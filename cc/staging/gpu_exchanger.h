@@ -3,8 +3,7 @@
 // They go by way of the host's group of GPUs (staging/local_group.h). Only rows that are gathered
 // from several hosts do not: they go through pinned host memory, copy out -> exchange with the
 // servers -> copy in. The stream that computes the tensors never waits for any of it.
-#ifndef TF_BYTEPS_CC_STAGING_GPU_EXCHANGER_H_
-#define TF_BYTEPS_CC_STAGING_GPU_EXCHANGER_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -69,5 +68,3 @@ class GpuExchanger {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_GPU_EXCHANGER_H_

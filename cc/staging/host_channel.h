@@ -1,7 +1,6 @@
 // HostChannel: between the workers of a host: reports to local rank 0, where the host's sequencer
 // is, and its log to all.
-#ifndef TF_BYTEPS_CC_STAGING_HOST_CHANNEL_H_
-#define TF_BYTEPS_CC_STAGING_HOST_CHANNEL_H_
+#pragma once
 
 #include <deque>
 #include <memory>
@@ -78,5 +77,3 @@ class HostChannel {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_HOST_CHANNEL_H_

@@ -1,8 +1,7 @@
 // HostStages: what the device does for a tensor that servers sum, for each of its parts: reduce to
 // the part's owner -> copy out -> exchange with the servers -> copy in -> broadcast. A worker that
 // is alone on its host skips what others would take part in.
-#ifndef TF_BYTEPS_CC_STAGING_HOST_STAGES_H_
-#define TF_BYTEPS_CC_STAGING_HOST_STAGES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -60,5 +59,3 @@ class HostStages {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_HOST_STAGES_H_

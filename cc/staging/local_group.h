@@ -25,8 +25,7 @@
 // takes longer than the copy to the host, is done on several, those of HostStages. Sums that the
 // device decodes wait for each other, so one of their own gives them to it (DecodeQueue). Another
 // one records what a stream has copied, if no exchange that begins does so before (StreamCopies).
-#ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
-#define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -185,5 +184,3 @@ class LocalGroup : public WorkerListener,
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_

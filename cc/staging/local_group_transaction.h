@@ -1,7 +1,6 @@
 // What happens to a LocalGroup's state, one event at a time. For the files that implement
 // LocalGroup.
-#ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_TRANSACTION_H_
-#define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_TRANSACTION_H_
+#pragma once
 
 #include "cc/staging/local_group.h"
 
@@ -34,5 +33,3 @@ class BYTEPS_SCOPED_CAPABILITY LocalGroup::Transaction {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_LOCAL_GROUP_TRANSACTION_H_

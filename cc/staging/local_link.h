@@ -1,7 +1,6 @@
 // LocalLink: connects the workers of a host with local rank 0, by sockets that stay within the
 // host. Local rank 0 listens; the others learn where from a message through the coordinator.
-#ifndef TF_BYTEPS_CC_STAGING_LOCAL_LINK_H_
-#define TF_BYTEPS_CC_STAGING_LOCAL_LINK_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -68,5 +67,3 @@ class LocalLink : private ConnectionHandler, private ConnectionAcceptor {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_LOCAL_LINK_H_

@@ -1,6 +1,5 @@
 // What the workers of a host tell each other, and its form in bytes.
-#ifndef TF_BYTEPS_CC_STAGING_LOCAL_MESSAGES_H_
-#define TF_BYTEPS_CC_STAGING_LOCAL_MESSAGES_H_
+#pragma once
 
 #include <string>
 #include <variant>
@@ -28,5 +27,3 @@ std::string EncodeLocal(const LocalMessage& message);
 Status DecodeLocal(const std::string& bytes, LocalMessage* message);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_LOCAL_MESSAGES_H_

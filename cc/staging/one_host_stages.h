@@ -1,7 +1,6 @@
 // OneHostStages: what the device does for a tensor in a job on one host: one collective gives all
 // ranks the result.
-#ifndef TF_BYTEPS_CC_STAGING_ONE_HOST_STAGES_H_
-#define TF_BYTEPS_CC_STAGING_ONE_HOST_STAGES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -37,5 +36,3 @@ class OneHostStages {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_ONE_HOST_STAGES_H_

@@ -7,8 +7,7 @@
 //
 // It grows by chunks, up to the bytes of all tensors that one step exchanges in this way, once for
 // the host. A place stays a tensor's own.
-#ifndef TF_BYTEPS_CC_STAGING_SHARED_RESULTS_H_
-#define TF_BYTEPS_CC_STAGING_SHARED_RESULTS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -84,5 +83,3 @@ class SharedResults {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_SHARED_RESULTS_H_

@@ -1,7 +1,6 @@
 // StageEvents: what happens while the device works at tensors, as those who have it work say it.
 // Their group (local_group.h) decides what follows, and has them do it.
-#ifndef TF_BYTEPS_CC_STAGING_STAGE_EVENTS_H_
-#define TF_BYTEPS_CC_STAGING_STAGE_EVENTS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -56,5 +55,3 @@ class StageEvents {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STAGE_EVENTS_H_

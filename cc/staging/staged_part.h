@@ -1,7 +1,6 @@
 // StagedPart: one part of a tensor of a group of GPUs, from the reduction to the broadcast, and how
 // it is made from the tensor.
-#ifndef TF_BYTEPS_CC_STAGING_STAGED_PART_H_
-#define TF_BYTEPS_CC_STAGING_STAGED_PART_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -67,5 +66,3 @@ PartPointer NewPart(const TensorPointer& tensor, uint32_t number, const HostPlac
                     RankDevice* device);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STAGED_PART_H_

@@ -1,8 +1,7 @@
 // StreamCopies: tells when streams have copied results. An event on a stream for each call would
 // take longer than the call: one is recorded for all so far, with the next exchange that begins, or
 // after a while.
-#ifndef TF_BYTEPS_CC_STAGING_STREAM_COPIES_H_
-#define TF_BYTEPS_CC_STAGING_STREAM_COPIES_H_
+#pragma once
 
 #include <unordered_map>
 #include <vector>
@@ -37,5 +36,3 @@ class StreamCopies {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STREAM_COPIES_H_

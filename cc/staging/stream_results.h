@@ -12,8 +12,7 @@
 // log that is not there yet lies behind waits for earlier ones only, which are over.
 //
 // Where GPUs share a host, the memory is one that all ranks see (shared_results.h).
-#ifndef TF_BYTEPS_CC_STAGING_STREAM_RESULTS_H_
-#define TF_BYTEPS_CC_STAGING_STREAM_RESULTS_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -79,5 +78,3 @@ void ReleaseStream(const StagedTensor& tensor);
 void LetStreamsGoOn(StagedArrival* arrival);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STREAM_RESULTS_H_

@@ -1,8 +1,7 @@
 // Arithmetic on single elements: what a sum, a minimum and a conversion mean. The scalar kernels
 // are loops over these functions, the vector kernels use them for tails and must agree with them to
 // the last bit.
-#ifndef TF_BYTEPS_CC_SUM_ELEMENT_H_
-#define TF_BYTEPS_CC_SUM_ELEMENT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -177,5 +176,3 @@ inline void StoreElement(uint8_t* to, T value) {
 }
 
 }  // namespace byteps::sum_internal
-
-#endif  // TF_BYTEPS_CC_SUM_ELEMENT_H_

@@ -1,6 +1,5 @@
 // Scalar loops, and the way from a DType to a typed loop. Private to sum/.
-#ifndef TF_BYTEPS_CC_SUM_LOOPS_H_
-#define TF_BYTEPS_CC_SUM_LOOPS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -147,5 +146,3 @@ struct KernelsOf {
 };
 
 }  // namespace byteps::sum_internal
-
-#endif  // TF_BYTEPS_CC_SUM_LOOPS_H_

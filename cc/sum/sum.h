@@ -1,7 +1,6 @@
 // Summation kernels: the inner loops of the server. One implementation per instruction set, chosen
 // once for this CPU.
-#ifndef TF_BYTEPS_CC_SUM_SUM_H_
-#define TF_BYTEPS_CC_SUM_SUM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -47,5 +46,3 @@ std::vector<const SumKernels*> AvailableSumKernels();
 bool ForceSumKernels(const std::string& name);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SUM_SUM_H_

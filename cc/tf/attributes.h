@@ -1,6 +1,5 @@
 // What the attributes of an operation say about its exchange.
-#ifndef TF_BYTEPS_CC_TF_ATTRIBUTES_H_
-#define TF_BYTEPS_CC_TF_ATTRIBUTES_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -176,5 +175,3 @@ inline absl::Status ReadExchanges(tensorflow::OpKernelConstruction* context,
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_ATTRIBUTES_H_

@@ -1,6 +1,5 @@
 // What the compiler (xla_kernels.cc) writes into the custom calls of xla/compiled_call.h.
-#ifndef TF_BYTEPS_CC_TF_CALL_CONFIG_H_
-#define TF_BYTEPS_CC_TF_CALL_CONFIG_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -40,5 +39,3 @@ inline std::string ToCallConfig(const std::vector<NamedExchange>& exchanges) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_CALL_CONFIG_H_

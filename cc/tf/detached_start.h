@@ -1,7 +1,6 @@
 // Exchanges that a compiled program starts with a copy of a tensor, and that a later one ends: what
 // handlers on CPUs and GPUs have in common.
-#ifndef TF_BYTEPS_CC_TF_DETACHED_START_H_
-#define TF_BYTEPS_CC_TF_DETACHED_START_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -85,5 +84,3 @@ inline tensorflow::PartialTensorShape ShapeOfResult(const xla::ffi::AnyBuffer& r
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_DETACHED_START_H_

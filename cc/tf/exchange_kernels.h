@@ -4,8 +4,7 @@
 // Threads: ComputeAsync runs on TensorFlow's; it only enqueues. The engine completes an exchange on
 // one of its own threads; TensorFlow runs what depends on it elsewhere, so engine threads are never
 // held up.
-#ifndef TF_BYTEPS_CC_TF_EXCHANGE_KERNELS_H_
-#define TF_BYTEPS_CC_TF_EXCHANGE_KERNELS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -289,5 +288,3 @@ class OnGpu : public Op {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_EXCHANGE_KERNELS_H_

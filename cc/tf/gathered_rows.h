@@ -1,7 +1,6 @@
 // Rows of a table with their indices, as workers gather them: eight bytes of index in front of each
 // row; and what all of them add up to.
-#ifndef TF_BYTEPS_CC_TF_GATHERED_ROWS_H_
-#define TF_BYTEPS_CC_TF_GATHERED_ROWS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -70,5 +69,3 @@ inline void AddSortedRows(const std::vector<GatheredRow>& sorted, DType dtype, u
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_GATHERED_ROWS_H_

@@ -1,6 +1,5 @@
 // Where hand-overs of compiled programs get memory on a GPU.
-#ifndef TF_BYTEPS_CC_TF_GPU_ALLOCATORS_H_
-#define TF_BYTEPS_CC_TF_GPU_ALLOCATORS_H_
+#pragma once
 
 #include <map>
 #include <mutex>
@@ -36,5 +35,3 @@ inline GpuAllocators& AllGpuAllocators() {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_GPU_ALLOCATORS_H_

@@ -2,8 +2,7 @@
 //
 // TensorFlow shows a kernel while it computes. Ours only hand a tensor over, and end later, on a
 // thread of the engine.
-#ifndef TF_BYTEPS_CC_TF_PROFILER_ACTIVITY_H_
-#define TF_BYTEPS_CC_TF_PROFILER_ACTIVITY_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -33,5 +32,3 @@ inline void ShowInProfiler(ExchangeRequest* request) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_PROFILER_ACTIVITY_H_

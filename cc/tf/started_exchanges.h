@@ -1,8 +1,7 @@
 // Exchanges that have been started and that somebody will wait for later. In between they belong to
 // nobody's step, so that they can outlast the one that started them. What a program that XLA has
 // compiled has started, an operation can wait for, and the other way round.
-#ifndef TF_BYTEPS_CC_TF_STARTED_EXCHANGES_H_
-#define TF_BYTEPS_CC_TF_STARTED_EXCHANGES_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -174,5 +173,3 @@ inline absl::Status CheckResultShape(const Tensor& result,
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_STARTED_EXCHANGES_H_

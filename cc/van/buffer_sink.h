@@ -1,7 +1,6 @@
 // BufferSink: receives a whole payload into memory of its own; for control messages and error
 // texts.
-#ifndef TF_BYTEPS_CC_VAN_BUFFER_SINK_H_
-#define TF_BYTEPS_CC_VAN_BUFFER_SINK_H_
+#pragma once
 
 #include <algorithm>
 #include <string>
@@ -32,5 +31,3 @@ class BufferSink : public PayloadSink {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_BUFFER_SINK_H_

@@ -1,6 +1,5 @@
 // AtomicVanCounters: what all connections of a Van count together.
-#ifndef TF_BYTEPS_CC_VAN_COUNTERS_H_
-#define TF_BYTEPS_CC_VAN_COUNTERS_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -38,5 +37,3 @@ struct AtomicVanCounters {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_COUNTERS_H_

@@ -1,8 +1,7 @@
 // IncomingFrames: the frames of a connection that have begun to arrive and not ended. The one that
 // began last goes on (kPieceBytes in wire/frame.h). What the bytes come by, a socket or RDMA, is
 // the caller's matter.
-#ifndef TF_BYTEPS_CC_VAN_INCOMING_FRAMES_H_
-#define TF_BYTEPS_CC_VAN_INCOMING_FRAMES_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -48,5 +47,3 @@ class IncomingFrames {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_INCOMING_FRAMES_H_

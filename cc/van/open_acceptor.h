@@ -1,6 +1,5 @@
 // OpenAcceptor: for tests: takes whoever knocks, for one handler, and counts them.
-#ifndef TF_BYTEPS_CC_VAN_OPEN_ACCEPTOR_H_
-#define TF_BYTEPS_CC_VAN_OPEN_ACCEPTOR_H_
+#pragma once
 
 #include <atomic>
 #include <string>
@@ -24,5 +23,3 @@ class OpenAcceptor : public ConnectionAcceptor {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_OPEN_ACCEPTOR_H_

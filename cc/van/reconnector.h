@@ -1,7 +1,6 @@
 // Reconnector: brings a connection back that has broken while both of its processes live (protocol
 // rule 20).
-#ifndef TF_BYTEPS_CC_VAN_RECONNECTOR_H_
-#define TF_BYTEPS_CC_VAN_RECONNECTOR_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -68,5 +67,3 @@ class Reconnector {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_RECONNECTOR_H_

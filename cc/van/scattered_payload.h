@@ -1,7 +1,6 @@
 // ScatteredPayload: the payload of a frame whose bytes lie in several places. A socket takes them
 // from there; what needs one place gets a copy.
-#ifndef TF_BYTEPS_CC_VAN_SCATTERED_PAYLOAD_H_
-#define TF_BYTEPS_CC_VAN_SCATTERED_PAYLOAD_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -72,5 +71,3 @@ class ScatteredPlace {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_SCATTERED_PAYLOAD_H_

@@ -10,8 +10,7 @@
 // of them, one after another; calls about different connections may overlap. Send, Close and Stop
 // may be called from any thread, also from inside a handler call (Stop excepted: it joins the
 // threads).
-#ifndef TF_BYTEPS_CC_VAN_VAN_H_
-#define TF_BYTEPS_CC_VAN_VAN_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -267,5 +266,3 @@ VanOptions VanOptionsOf(const EngineOptions& options);
 std::unique_ptr<Van> NewVan(const VanOptions& options);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_VAN_H_

@@ -1,7 +1,6 @@
 // WaitingFrame: what every queue of outgoing frames keeps for each, and the order in which they
 // leave (Connection::Send).
-#ifndef TF_BYTEPS_CC_VAN_WAITING_FRAME_H_
-#define TF_BYTEPS_CC_VAN_WAITING_FRAME_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -114,5 +113,3 @@ uint64_t RevokeFrom(Waiting* waiting, const void* owner, OnDrop on_drop,
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_WAITING_FRAME_H_

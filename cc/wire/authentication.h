@@ -5,8 +5,7 @@
 // offers, so that nobody in between can change them. The side that listens proves only to those who
 // have proved. What follows the handshake is neither signed nor encrypted, unless both are in TLS
 // (van/tls, docs/security.md).
-#ifndef TF_BYTEPS_CC_WIRE_AUTHENTICATION_H_
-#define TF_BYTEPS_CC_WIRE_AUTHENTICATION_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -60,5 +59,3 @@ class ListeningHandshake {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WIRE_AUTHENTICATION_H_

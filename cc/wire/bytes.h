@@ -1,6 +1,5 @@
 // Reading and writing little-endian values in byte strings, with bounds checked when they are read.
-#ifndef TF_BYTEPS_CC_WIRE_BYTES_H_
-#define TF_BYTEPS_CC_WIRE_BYTES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -78,5 +77,3 @@ class ByteReader {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WIRE_BYTES_H_

@@ -6,8 +6,7 @@
 // different variants in one round disagree, and the server of part 0, which is the same for all
 // variants of a key, tells them all (protocol rule 3). A tensor that is cut again, because the
 // links turned out slow, becomes a new variant, too: used by all workers from one round on.
-#ifndef TF_BYTEPS_CC_WIRE_CONTROL_H_
-#define TF_BYTEPS_CC_WIRE_CONTROL_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -319,5 +318,3 @@ std::string EncodeControl(const ControlMessage& message);
 Status DecodeControl(const std::string& bytes, ControlMessage* message);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WIRE_CONTROL_H_

@@ -1,6 +1,5 @@
 // ControlFrame: a control message as a frame that can be sent.
-#ifndef TF_BYTEPS_CC_WIRE_CONTROL_FRAME_H_
-#define TF_BYTEPS_CC_WIRE_CONTROL_FRAME_H_
+#pragma once
 
 #include "cc/wire/control.h"
 #include "cc/wire/outgoing_frame.h"
@@ -12,5 +11,3 @@ namespace byteps {
 OutgoingFrame ControlFrame(const ControlMessage& message);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WIRE_CONTROL_FRAME_H_

@@ -9,8 +9,7 @@
 //
 // Numbers and enums are little-endian, a bool is one byte. A string or a vector begins with its
 // length in four bytes. Not thread-safe, nothing blocks.
-#ifndef TF_BYTEPS_CC_WIRE_FIELDS_H_
-#define TF_BYTEPS_CC_WIRE_FIELDS_H_
+#pragma once
 
 #include <string>
 #include <type_traits>
@@ -124,5 +123,3 @@ class FieldReader {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WIRE_FIELDS_H_

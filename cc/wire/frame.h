@@ -3,8 +3,7 @@
 //
 // Data frames (protocol rule 2) say by themselves what they belong to; nothing is implied by the
 // connection's history.
-#ifndef TF_BYTEPS_CC_WIRE_FRAME_H_
-#define TF_BYTEPS_CC_WIRE_FRAME_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -116,5 +115,3 @@ void EncodeFrameHeader(const FrameHeader& header, uint8_t out[kFrameHeaderBytes]
 Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* header);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WIRE_FRAME_H_

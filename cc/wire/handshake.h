@@ -10,8 +10,7 @@
 // Challenge and Welcome may be a refusal with its reason. Where the job has a secret, Response and
 // Welcome prove that their sender knows it (wire/authentication.h); then a stranger learns nothing
 // of the job, and neither side tells where its memory is before that.
-#ifndef TF_BYTEPS_CC_WIRE_HANDSHAKE_H_
-#define TF_BYTEPS_CC_WIRE_HANDSHAKE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -123,5 +122,3 @@ Status CheckHello(const Hello& hello, const std::string& job_id, uint32_t epoch,
                   int32_t rank);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WIRE_HANDSHAKE_H_

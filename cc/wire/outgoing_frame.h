@@ -1,6 +1,5 @@
 // OutgoingFrame: a frame to be sent, as those who decide it hand it on.
-#ifndef TF_BYTEPS_CC_WIRE_OUTGOING_FRAME_H_
-#define TF_BYTEPS_CC_WIRE_OUTGOING_FRAME_H_
+#pragma once
 
 #include <memory>
 
@@ -21,5 +20,3 @@ struct OutgoingFrame {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WIRE_OUTGOING_FRAME_H_

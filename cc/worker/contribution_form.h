@@ -1,7 +1,6 @@
 // ContributionForm: how this worker sends the elements of a tensor: the codec that its caller
 // wants, or the narrow form that its values happen to fit in.
-#ifndef TF_BYTEPS_CC_WORKER_CONTRIBUTION_FORM_H_
-#define TF_BYTEPS_CC_WORKER_CONTRIBUTION_FORM_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -39,5 +38,3 @@ class ContributionForm {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_CONTRIBUTION_FORM_H_

@@ -1,7 +1,6 @@
 // The bytes of exchanges: what is encoded before it is sent, and the sinks that receive results
 // into the caller's memory. No mutex of the worker's is held here.
-#ifndef TF_BYTEPS_CC_WORKER_EXCHANGE_OUTPUT_H_
-#define TF_BYTEPS_CC_WORKER_EXCHANGE_OUTPUT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -142,5 +141,3 @@ class RowSumSink : public ResultSink {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_EXCHANGE_OUTPUT_H_

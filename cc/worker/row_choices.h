@@ -4,8 +4,7 @@
 // bring it each touched row once. Which moves fewer bytes depends on how often workers touch the
 // same rows. A tensor's first rows are gathered, and decide: all workers have all of them then, and
 // choose alike, for as long as the worker is in its job. Both give the same bits.
-#ifndef TF_BYTEPS_CC_WORKER_ROW_CHOICES_H_
-#define TF_BYTEPS_CC_WORKER_ROW_CHOICES_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -75,5 +74,3 @@ class RowChoices {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_ROW_CHOICES_H_

@@ -1,6 +1,5 @@
 // SIGUSR1 asks for a stall report: also of a process whose Python does not run at present.
-#ifndef TF_BYTEPS_CC_WORKER_STALL_SIGNAL_H_
-#define TF_BYTEPS_CC_WORKER_STALL_SIGNAL_H_
+#pragma once
 
 namespace byteps {
 
@@ -14,5 +13,3 @@ class StallSignal {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STALL_SIGNAL_H_

@@ -1,6 +1,5 @@
 // TensorFeedback: the error feedback of a tensor that a worker pushes with a codec that wants it.
-#ifndef TF_BYTEPS_CC_WORKER_TENSOR_FEEDBACK_H_
-#define TF_BYTEPS_CC_WORKER_TENSOR_FEEDBACK_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -47,5 +46,3 @@ void RenewFeedback(const TableEntry& entry, uint32_t epoch,
                    std::shared_ptr<TensorFeedback>* feedback, std::unique_ptr<Residual>* restored);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_TENSOR_FEEDBACK_H_

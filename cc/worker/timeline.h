@@ -1,7 +1,6 @@
 // Timeline: when each part of each tensor went through which stage, recorded while somebody wants
 // to know.
-#ifndef TF_BYTEPS_CC_WORKER_TIMELINE_H_
-#define TF_BYTEPS_CC_WORKER_TIMELINE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -56,5 +55,3 @@ class Timeline {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_TIMELINE_H_

@@ -1,6 +1,5 @@
 // The form that recorded exchanges have in a worker's file while it grows: a line for each part.
-#ifndef TF_BYTEPS_CC_WORKER_TIMELINE_LINES_H_
-#define TF_BYTEPS_CC_WORKER_TIMELINE_LINES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -14,5 +13,3 @@ namespace byteps {
 std::string TimelineLines(const Timeline::Recording& recording, int32_t worker, int64_t epoch);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_TIMELINE_LINES_H_

@@ -8,8 +8,7 @@
 // connection or clock. Worker is what is around it: it has the one mutex, the connections and the
 // threads, tells the state what happens, and performs what that decides, without the mutex
 // (Worker::Transaction). The bytes of tensors are exchange_output.h's, also without the mutex.
-#ifndef TF_BYTEPS_CC_WORKER_WORKER_H_
-#define TF_BYTEPS_CC_WORKER_WORKER_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -239,5 +238,3 @@ class Worker : private ConnectionHandler {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_WORKER_H_

@@ -1,6 +1,5 @@
 // What a worker has counted since its start.
-#ifndef TF_BYTEPS_CC_WORKER_WORKER_COUNTERS_H_
-#define TF_BYTEPS_CC_WORKER_WORKER_COUNTERS_H_
+#pragma once
 
 #include "cc/van/van.h"
 #include "cc/worker/state/worker_counters.h"
@@ -12,5 +11,3 @@ struct WorkerCounters : StateCounters {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_WORKER_COUNTERS_H_

@@ -1,6 +1,5 @@
 // What happens to a Worker's state, one event at a time. For the files that implement Worker.
-#ifndef TF_BYTEPS_CC_WORKER_WORKER_TRANSACTION_H_
-#define TF_BYTEPS_CC_WORKER_WORKER_TRANSACTION_H_
+#pragma once
 
 #include "cc/base/clock.h"
 #include "cc/worker/worker.h"
@@ -38,5 +37,3 @@ class BYTEPS_SCOPED_CAPABILITY Worker::Transaction {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_WORKER_TRANSACTION_H_

@@ -23,8 +23,7 @@
 // x' says that the memory is in use between start and done. A handle is never read or written: it
 // gives the calls an order, because XLA knows none but that of data. XLA's own numbers of runs are
 // all equal on the CPU.
-#ifndef TF_BYTEPS_CC_XLA_COMPILED_CALL_H_
-#define TF_BYTEPS_CC_XLA_COMPILED_CALL_H_
+#pragma once
 
 #include <charconv>
 #include <cstdint>
@@ -194,5 +193,3 @@ XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
     StructMember<std::string_view>("codecs"), StructMember<std::string_view>("priorities"),
     StructMember<int64_t>("kind"), StructMember<int64_t>("average"),
     StructMember<int64_t>("root_rank"), StructMember<int64_t>("backup_workers"));
-
-#endif  // TF_BYTEPS_CC_XLA_COMPILED_CALL_H_

@@ -1,7 +1,6 @@
 // DetachedExchanges: exchanges on a GPU that one of JAX's compiled programs starts and a later one
 // ends, and the GPU memory that they use.
-#ifndef TF_BYTEPS_CC_XLA_DETACHED_EXCHANGES_H_
-#define TF_BYTEPS_CC_XLA_DETACHED_EXCHANGES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -106,5 +105,3 @@ inline DetachedExchanges& AllDetached() {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_XLA_DETACHED_EXCHANGES_H_

@@ -4,8 +4,7 @@
 //
 // One build serves all versions of XLA whose XLA_FFI_API_MAJOR is that of its headers, if theirs
 // are not older.
-#ifndef TF_BYTEPS_CC_XLA_HANDLERS_H_
-#define TF_BYTEPS_CC_XLA_HANDLERS_H_
+#pragma once
 
 #include "cc/xla/export.h"
 #include "xla/ffi/api/c_api.h"
@@ -27,5 +26,3 @@ BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_wait_on_cuda(XLA_FFI_CallFrame* frame);
 BYTEPS_XLA_EXPORT XLA_FFI_Error* byteps_rank_info_on_cuda(XLA_FFI_CallFrame* frame);
 
 }  // extern "C"
-
-#endif  // TF_BYTEPS_CC_XLA_HANDLERS_H_

@@ -1,6 +1,5 @@
 // The threads on which XLA's programs for the CPU go on after an exchange.
-#ifndef TF_BYTEPS_CC_XLA_HOST_THREADS_H_
-#define TF_BYTEPS_CC_XLA_HOST_THREADS_H_
+#pragma once
 
 #include <functional>
 
@@ -13,5 +12,3 @@ namespace byteps {
 BYTEPS_XLA_EXPORT void ComputeLater(std::function<void()> continuation);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_XLA_HOST_THREADS_H_

@@ -1,6 +1,5 @@
 // The place of this worker, for programs that ask for it when they run.
-#ifndef TF_BYTEPS_CC_XLA_RANK_INFO_H_
-#define TF_BYTEPS_CC_XLA_RANK_INFO_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -29,5 +28,3 @@ inline Status ReadPlace(int64_t index, int32_t* number) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_XLA_RANK_INFO_H_

@@ -1,6 +1,5 @@
 // Who sees the exchanges that compiled programs start: TensorFlow's profiler, where there is one.
-#ifndef TF_BYTEPS_CC_XLA_REQUEST_WATCH_H_
-#define TF_BYTEPS_CC_XLA_REQUEST_WATCH_H_
+#pragma once
 
 #include "cc/worker/state/exchange_request.h"
 #include "cc/xla/export.h"
@@ -18,5 +17,3 @@ BYTEPS_XLA_EXPORT void SetRequestWatch(WatchRequest watch);
 void ShowToWatch(ExchangeRequest* request);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_XLA_REQUEST_WATCH_H_

@@ -1,6 +1,5 @@
 // A copy within a GPU's memory, in the order of a stream of the framework's.
-#ifndef TF_BYTEPS_CC_XLA_STREAM_COPY_H_
-#define TF_BYTEPS_CC_XLA_STREAM_COPY_H_
+#pragma once
 
 #include <cstddef>
 
@@ -21,5 +20,3 @@ inline Status CopyOnGpu(CudaStreamHandle stream, void* to, const void* from, siz
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_XLA_STREAM_COPY_H_

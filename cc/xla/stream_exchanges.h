@@ -5,8 +5,7 @@
 // What a stream waits for must have been given to the GPU before, or the two could wait for each
 // other: so no stream waits for servers before everything that has been started on it is on its
 // way.
-#ifndef TF_BYTEPS_CC_XLA_STREAM_EXCHANGES_H_
-#define TF_BYTEPS_CC_XLA_STREAM_EXCHANGES_H_
+#pragma once
 
 #include <algorithm>
 #include <condition_variable>
@@ -200,5 +199,3 @@ class StreamExchanges {
 BYTEPS_XLA_EXPORT StreamExchanges& AllStreamExchanges();
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_XLA_STREAM_EXCHANGES_H_

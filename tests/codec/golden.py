@@ -13,8 +13,7 @@ from tests.codec import oracle
 _HEAD = """\
 // Made by `python -m tests.codec.golden`; do not edit. The first 8 bytes of the SHA-256 of what
 // tests/codec/oracle.py gives: codec number and payload, decoded elements, what they are added to.
-#ifndef TF_BYTEPS_CC_CODEC_TESTING_GOLDEN_H_
-#define TF_BYTEPS_CC_CODEC_TESTING_GOLDEN_H_
+#pragma once
 
 #include <cstdint>
 
@@ -37,8 +36,6 @@ _FOOT = """\
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_TESTING_GOLDEN_H_
 """
 _INPUTS = [
     *(("plain", length) for length in (0, 1, 2, 31, 32, 33, 4095, 4097, 1_000_001)),

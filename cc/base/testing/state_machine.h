@@ -1,7 +1,6 @@
 // For tests of state machines: each state with each event, and where the table of transitions says
 // that it leads.
-#ifndef TF_BYTEPS_CC_BASE_TESTING_STATE_MACHINE_H_
-#define TF_BYTEPS_CC_BASE_TESTING_STATE_MACHINE_H_
+#pragma once
 
 #include <cstddef>
 #include <set>
@@ -31,5 +30,3 @@ void ForEachEvent(const Row (&table)[rows], const std::vector<decltype(Row::from
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_TESTING_STATE_MACHINE_H_

@@ -1,6 +1,5 @@
 // For tests: requests to tables, as workers make them.
-#ifndef TF_BYTEPS_CC_BASE_TESTING_TABLE_REQUESTS_H_
-#define TF_BYTEPS_CC_BASE_TESTING_TABLE_REQUESTS_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -86,5 +85,3 @@ inline TableSpec SomeTable() {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_BASE_TESTING_TABLE_REQUESTS_H_

@@ -1,7 +1,6 @@
 // For tests: what workers and servers make of a part whose tensor is compressed, written down as
 // what each of them does.
-#ifndef TF_BYTEPS_CC_CODEC_TESTING_EXPECTED_SUM_H_
-#define TF_BYTEPS_CC_CODEC_TESTING_EXPECTED_SUM_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -80,5 +79,3 @@ inline std::vector<std::string> SentCodecs() {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_TESTING_EXPECTED_SUM_H_

@@ -1,7 +1,6 @@
 // Made by `python -m tests.codec.golden`; do not edit. The first 8 bytes of the SHA-256 of what
 // tests/codec/oracle.py gives: codec number and payload, decoded elements, what they are added to.
-#ifndef TF_BYTEPS_CC_CODEC_TESTING_GOLDEN_H_
-#define TF_BYTEPS_CC_CODEC_TESTING_GOLDEN_H_
+#pragma once
 
 #include <cstdint>
 
@@ -372,5 +371,3 @@ inline constexpr Golden kGolden[] = {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_CODEC_TESTING_GOLDEN_H_

@@ -1,8 +1,7 @@
 // Absences: when somebody looks whether those live whose connection has broken, and what follows
 // from what is found. The host of a process that has ended refuses connections to the port where it
 // listened, and whoever lives comes again within kReconnectSeconds (protocol rule 20).
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_ABSENCES_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_ABSENCES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -53,5 +52,3 @@ class Absences {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_ABSENCES_H_

@@ -1,7 +1,6 @@
 // PeerConnections: who may connect to the coordinator, and what it is by that; whose connection has
 // broken; who is silent (protocol rule 20).
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_CONNECTIONS_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_CONNECTIONS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -66,5 +65,3 @@ class PeerConnections {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_CONNECTIONS_H_

@@ -18,8 +18,7 @@
 //   messages      what workers and servers say
 //
 // Each knows only those above it.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_COORDINATOR_STATE_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_COORDINATOR_STATE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -96,5 +95,3 @@ struct CoordinatorState {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_COORDINATOR_STATE_H_

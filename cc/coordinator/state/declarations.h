@@ -1,7 +1,6 @@
 // Declarations: workers say which tensors they exchange, and hear where the parts are once all
 // servers know.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_DECLARATIONS_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_DECLARATIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -59,5 +58,3 @@ class Declarations {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_DECLARATIONS_H_

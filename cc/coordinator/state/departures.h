@@ -1,6 +1,5 @@
 // Departures: processes that leave a job or are lost, and the end of the job by that.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_DEPARTURES_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_DEPARTURES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -50,5 +49,3 @@ class Departures {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_DEPARTURES_H_

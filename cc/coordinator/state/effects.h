@@ -1,7 +1,6 @@
 // CoordinatorEffects: what is to be done because something has happened at the coordinator,
 // collected by those who decide it.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_EFFECTS_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_EFFECTS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -49,5 +48,3 @@ struct CoordinatorEffects {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_EFFECTS_H_

@@ -6,8 +6,7 @@
 // have pushed it. What a part goes on with follows: the newest round that anybody has no result of.
 // Who is a round behind gets its result from one who has it. The next round of a quorum may end
 // before all have pushed it, that after it may not: who is two rounds behind gets both results.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_FAILOVER_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_FAILOVER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -112,5 +111,3 @@ class Failover {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_FAILOVER_H_

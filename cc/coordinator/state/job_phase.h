@@ -1,6 +1,5 @@
 // JobPhase: how far a job is, as the coordinator sees it.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_JOB_PHASE_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_JOB_PHASE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -65,5 +64,3 @@ class JobPhase {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_JOB_PHASE_H_

@@ -2,8 +2,7 @@
 //
 // Servers go on without them, with zeros in their place. When the last one has joined, servers are
 // told to wait for all again, and only then the workers, who may begin rounds at once.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_JOINS_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_JOINS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -58,5 +57,3 @@ class Joins {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_JOINS_H_

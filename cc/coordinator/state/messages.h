@@ -1,6 +1,5 @@
 // PeerMessages: what each message does at the coordinator; senders.h says who may send it.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_MESSAGES_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_MESSAGES_H_
+#pragma once
 
 #include "cc/base/job.h"
 #include "cc/coordinator/state/declarations.h"
@@ -69,5 +68,3 @@ class PeerMessages {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_MESSAGES_H_

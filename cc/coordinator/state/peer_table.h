@@ -1,6 +1,5 @@
 // PeerTable: the processes of a job, how far each of them is, and what all of them are told.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_PEER_TABLE_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_PEER_TABLE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -123,5 +122,3 @@ class PeerTable {
 inline std::pair<Role, int32_t> RankOf(const JobPeer& peer) { return {peer.role, peer.rank}; }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_PEER_TABLE_H_

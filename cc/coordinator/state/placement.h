@@ -1,7 +1,6 @@
 // Placement: how tensors are cut into parts and which server owns each. Decided once for the job,
 // by the coordinator alone (protocol rule 6); deterministic for a given order of declarations.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_PLACEMENT_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_PLACEMENT_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -128,5 +127,3 @@ class Placement {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_PLACEMENT_H_

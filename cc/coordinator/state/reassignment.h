@@ -5,8 +5,7 @@
 //
 // From Begin to the last of these nobody is told where tensors are. Another server that is lost
 // meanwhile has it begin anew.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_REASSIGNMENT_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_REASSIGNMENT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -56,5 +55,3 @@ class Reassignment {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_REASSIGNMENT_H_

@@ -1,8 +1,7 @@
 // Retuning: the sizes that the links make of a job (tuning.h) reach all who are in it. Tensors that
 // are cut anew by that have a new variant from a round on that nobody has begun: all workers hold
 // their rounds until they know which.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_RETUNING_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_RETUNING_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -81,5 +80,3 @@ class Retuning {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_RETUNING_H_

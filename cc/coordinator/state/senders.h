@@ -1,6 +1,5 @@
 // Which messages the coordinator takes, and from whom: a table.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_SENDERS_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_SENDERS_H_
+#pragma once
 
 #include "cc/wire/control.h"
 #include "cc/wire/handshake.h"
@@ -54,5 +53,3 @@ constexpr bool MaySend(Role role, Senders senders) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_SENDERS_H_

@@ -10,8 +10,7 @@
 //
 // It waits for the end of a failover that others cause. If it is lost meanwhile, its parts are
 // those of a lost server.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_SERVER_LOSSES_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_SERVER_LOSSES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -75,5 +74,3 @@ class ServerLosses {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_SERVER_LOSSES_H_

@@ -4,8 +4,7 @@
 // a moment, asks all workers once about what is waited for, and makes one text of what they answer:
 // four messages for each worker, whoever waits. The one that waits with the lowest rank reports;
 // the others refer to it.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_STALL_DIGEST_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_STALL_DIGEST_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -68,5 +67,3 @@ class StallDigest {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_STALL_DIGEST_H_

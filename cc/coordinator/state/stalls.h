@@ -1,6 +1,5 @@
 // Stalls: workers wait for others, and ask who it is (stall_digest.h).
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_STALLS_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_STALLS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -62,5 +61,3 @@ class Stalls {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_STALLS_H_

@@ -1,7 +1,6 @@
 // TableUpdates: the numbers of what the servers are told of the tensor table, and how far each has
 // taken that in.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_TABLE_UPDATES_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_TABLE_UPDATES_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -39,5 +38,3 @@ class TableUpdates {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_TABLE_UPDATES_H_

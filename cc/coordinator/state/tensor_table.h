@@ -1,7 +1,6 @@
 // TensorTable: every tensor that any worker has declared, with its parts and owners. The
 // coordinator's book.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_TENSOR_TABLE_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_TENSOR_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -101,5 +100,3 @@ class TensorTable {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_TENSOR_TABLE_H_

@@ -4,8 +4,7 @@
 // What is in flight can no longer be overtaken by something more urgent, and lets workers get
 // apart in what they have sent, so that sums wait; too little, and the links idle while
 // acknowledgements travel. Both are times, so that the credit in bytes follows from the link.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_TUNING_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_TUNING_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -81,5 +80,3 @@ class Tuning {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_TUNING_H_

@@ -1,7 +1,6 @@
 // For tests: a process of a job whose connection to the coordinator is in memory. What it is sent
 // is counted.
-#ifndef TF_BYTEPS_CC_COORDINATOR_TESTING_FAKE_PEER_H_
-#define TF_BYTEPS_CC_COORDINATOR_TESTING_FAKE_PEER_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -109,5 +108,3 @@ class FakePeer {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_TESTING_FAKE_PEER_H_

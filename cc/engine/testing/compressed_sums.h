@@ -1,6 +1,5 @@
 // For tests: gradients that workers exchange compressed.
-#ifndef TF_BYTEPS_CC_ENGINE_TESTING_COMPRESSED_SUMS_H_
-#define TF_BYTEPS_CC_ENGINE_TESTING_COMPRESSED_SUMS_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -44,5 +43,3 @@ inline std::shared_ptr<Pending> SendAs(Worker& worker, const std::string& name,
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_ENGINE_TESTING_COMPRESSED_SUMS_H_

@@ -1,7 +1,6 @@
 // For tests: a TCP proxy that passes bytes on and cuts connections after so many of them: in the
 // middle of whatever is in flight.
-#ifndef TF_BYTEPS_CC_ENGINE_TESTING_CUTTING_PROXY_H_
-#define TF_BYTEPS_CC_ENGINE_TESTING_CUTTING_PROXY_H_
+#pragma once
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -123,5 +122,3 @@ class CuttingProxy {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_ENGINE_TESTING_CUTTING_PROXY_H_

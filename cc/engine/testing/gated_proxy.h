@@ -1,7 +1,6 @@
 // For tests: a TCP proxy between one worker and one server that stops passing bytes on after so
 // many of them, in either direction, and can end as a killed process does.
-#ifndef TF_BYTEPS_CC_ENGINE_TESTING_GATED_PROXY_H_
-#define TF_BYTEPS_CC_ENGINE_TESTING_GATED_PROXY_H_
+#pragma once
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -122,5 +121,3 @@ class GatedProxy {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_ENGINE_TESTING_GATED_PROXY_H_

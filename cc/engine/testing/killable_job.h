@@ -1,6 +1,5 @@
 // For tests: a job whose servers are killed, and started again.
-#ifndef TF_BYTEPS_CC_ENGINE_TESTING_KILLABLE_JOB_H_
-#define TF_BYTEPS_CC_ENGINE_TESTING_KILLABLE_JOB_H_
+#pragma once
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -167,5 +166,3 @@ inline void ExpectAllTheSame(const std::vector<std::shared_ptr<Pending>>& sent) 
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_ENGINE_TESTING_KILLABLE_JOB_H_

@@ -1,6 +1,5 @@
 // For tests: the sockets of a TCP proxy on this host.
-#ifndef TF_BYTEPS_CC_ENGINE_TESTING_PROXY_LISTENER_H_
-#define TF_BYTEPS_CC_ENGINE_TESTING_PROXY_LISTENER_H_
+#pragma once
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -76,5 +75,3 @@ class ProxyListener {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_ENGINE_TESTING_PROXY_LISTENER_H_

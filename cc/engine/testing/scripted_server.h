@@ -1,7 +1,6 @@
 // For tests: a server that does with pushes what a test says, and the coordinator of its job of one
 // worker.
-#ifndef TF_BYTEPS_CC_ENGINE_TESTING_SCRIPTED_SERVER_H_
-#define TF_BYTEPS_CC_ENGINE_TESTING_SCRIPTED_SERVER_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -76,5 +75,3 @@ class ScriptedServer : private ConnectionAcceptor, private ConnectionHandler {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_ENGINE_TESTING_SCRIPTED_SERVER_H_

@@ -1,7 +1,6 @@
 // For tests: whole jobs over real sockets, a coordinator, servers and workers, all in this process
 // so that the sanitizers see every side of a race.
-#ifndef TF_BYTEPS_CC_ENGINE_TESTING_TEST_JOB_H_
-#define TF_BYTEPS_CC_ENGINE_TESTING_TEST_JOB_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -267,5 +266,3 @@ inline void ExchangeRound(Worker& worker, int rank, int workers, int round) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_ENGINE_TESTING_TEST_JOB_H_

@@ -1,7 +1,6 @@
 // For tests: the kernels of codec_kernels.cu on the CPU, where each of a group's threads is one of
 // the operating system's. Slow, and the same numbers.
-#ifndef TF_BYTEPS_CC_GPU_TESTING_EMULATED_KERNELS_H_
-#define TF_BYTEPS_CC_GPU_TESTING_EMULATED_KERNELS_H_
+#pragma once
 
 #include <pthread.h>
 
@@ -122,5 +121,3 @@ inline void Launch(Index groups, unsigned group_threads, const std::function<voi
 #undef __syncthreads
 
 }  // namespace byteps::emulated
-
-#endif  // TF_BYTEPS_CC_GPU_TESTING_EMULATED_KERNELS_H_

@@ -1,6 +1,5 @@
 // For tests that need GPUs: they are skipped, with the reason, where there are none.
-#ifndef TF_BYTEPS_CC_GPU_TESTING_TEST_GPUS_H_
-#define TF_BYTEPS_CC_GPU_TESTING_TEST_GPUS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -68,5 +67,3 @@ inline std::vector<uint8_t> Download(const DeviceBuffer& from, CudaStream* strea
     const std::string missing = MissingGpus(count); \
     if (!missing.empty()) GTEST_SKIP() << missing;  \
   } while (false)
-
-#endif  // TF_BYTEPS_CC_GPU_TESTING_TEST_GPUS_H_

@@ -3,8 +3,7 @@
 // With kAdaptiveGrace that is twice as long as workers lately came after the quorum, but no longer
 // than a twentieth of the time from one round to the next: that is what a straggler may cost the
 // others. Who comes later than that does not count, since no window would have helped.
-#ifndef TF_BYTEPS_CC_SERVER_STATE_GRACE_WINDOW_H_
-#define TF_BYTEPS_CC_SERVER_STATE_GRACE_WINDOW_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -56,5 +55,3 @@ class GraceWindow {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_GRACE_WINDOW_H_

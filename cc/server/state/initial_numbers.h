@@ -1,8 +1,7 @@
 // Initial rows of a table: a function of the seed and the row alone, so that any server makes the
 // same ones, whenever it needs them. Only additions, multiplications, divisions and square roots,
 // which all machines round alike.
-#ifndef TF_BYTEPS_CC_SERVER_STATE_INITIAL_NUMBERS_H_
-#define TF_BYTEPS_CC_SERVER_STATE_INITIAL_NUMBERS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -14,5 +13,3 @@ namespace byteps {
 double InitialNumber(const TableSpec& spec, uint64_t row, uint64_t column);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_INITIAL_NUMBERS_H_

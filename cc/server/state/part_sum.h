@@ -1,7 +1,6 @@
 // PartSum: what adds up the contributions of one part's rounds, as those see it who decide when a
 // round begins and ends. The bytes are its affair (server/round_arithmetic.h).
-#ifndef TF_BYTEPS_CC_SERVER_STATE_PART_SUM_H_
-#define TF_BYTEPS_CC_SERVER_STATE_PART_SUM_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -80,5 +79,3 @@ class PartSum {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_PART_SUM_H_

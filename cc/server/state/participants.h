@@ -1,6 +1,5 @@
 // Participants: who takes part in the rounds of a part.
-#ifndef TF_BYTEPS_CC_SERVER_STATE_PARTICIPANTS_H_
-#define TF_BYTEPS_CC_SERVER_STATE_PARTICIPANTS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -28,5 +27,3 @@ Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMa
                             bool in_rank_order = false);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_PARTICIPANTS_H_

@@ -3,8 +3,7 @@
 // With backup workers (TensorDescription::backup_workers) a round may end before a worker has
 // pushed it. Its result is kept until that worker comes: everybody gets the result of every round,
 // in order. A worker may be PartOptions::max_lag rounds behind, so that no more are kept.
-#ifndef TF_BYTEPS_CC_SERVER_STATE_ROUND_HISTORY_H_
-#define TF_BYTEPS_CC_SERVER_STATE_ROUND_HISTORY_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -53,5 +52,3 @@ class RoundHistory {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_ROUND_HISTORY_H_

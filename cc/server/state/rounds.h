@@ -30,8 +30,7 @@
 // A part may come from a server that is lost. Its rounds go on where they were there; the result of
 // the last one, or of the last two of a quorum, comes from a worker that has it, for those who have
 // not (rounds_failover.cc).
-#ifndef TF_BYTEPS_CC_SERVER_STATE_ROUNDS_H_
-#define TF_BYTEPS_CC_SERVER_STATE_ROUNDS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -243,5 +242,3 @@ class RoundsState {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_ROUNDS_H_

@@ -3,8 +3,7 @@
 //
 // Each row is kept once for each span between two points, as it was before its first change there.
 // Memory: so many rows. Without points nothing is kept.
-#ifndef TF_BYTEPS_CC_SERVER_STATE_ROW_HISTORY_H_
-#define TF_BYTEPS_CC_SERVER_STATE_ROW_HISTORY_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -129,5 +128,3 @@ class RowHistory {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_ROW_HISTORY_H_

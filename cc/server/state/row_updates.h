@@ -3,8 +3,7 @@
 //
 // What depends on the step, as Adam's correction of the bias, is in the rate, which workers make
 // of the optimizer's own count of steps. So a server counts none, and none can be lost with it.
-#ifndef TF_BYTEPS_CC_SERVER_STATE_ROW_UPDATES_H_
-#define TF_BYTEPS_CC_SERVER_STATE_ROW_UPDATES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -22,5 +21,3 @@ template <typename T>
 RowUpdate<T> RowUpdateOf(RowRule::Kind kind);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_ROW_UPDATES_H_

@@ -1,7 +1,6 @@
 // What happens to a part of a tensor at the server that owns it, and what comes of it: pushes,
 // workers that depart, replies.
-#ifndef TF_BYTEPS_CC_SERVER_STATE_SERVED_PUSH_H_
-#define TF_BYTEPS_CC_SERVER_STATE_SERVED_PUSH_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -103,5 +102,3 @@ struct Departed {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_SERVED_PUSH_H_

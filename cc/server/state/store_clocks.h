@@ -7,8 +7,7 @@
 //
 // A push costs the same with any number of workers (protocol rule 30): all are looked at once for
 // each round of the slowest, and when one comes back that had left.
-#ifndef TF_BYTEPS_CC_SERVER_STATE_STORE_CLOCKS_H_
-#define TF_BYTEPS_CC_SERVER_STATE_STORE_CLOCKS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -77,5 +76,3 @@ class StoreClocks {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_STORE_CLOCKS_H_

@@ -12,8 +12,7 @@
 //
 // When a worker has released the table, no change can be made any more. When all have, the copy is
 // freed, and stays so (docs/protocol.md, rule 41).
-#ifndef TF_BYTEPS_CC_SERVER_STATE_TABLE_CHANGES_H_
-#define TF_BYTEPS_CC_SERVER_STATE_TABLE_CHANGES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -94,5 +93,3 @@ class TableChanges {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_TABLE_CHANGES_H_

@@ -1,8 +1,7 @@
 // For tests: a SummationService with workers whose connections are in memory. Payloads arrive in
 // pieces of any size, and what the service sends can be looked at, and held as a slow network would
 // hold it.
-#ifndef TF_BYTEPS_CC_SERVER_TESTING_FAKE_WORKERS_H_
-#define TF_BYTEPS_CC_SERVER_TESTING_FAKE_WORKERS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -244,5 +243,3 @@ class FakeWorkers {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_TESTING_FAKE_WORKERS_H_

@@ -1,6 +1,5 @@
 // DrawnJob: who is in a SimulatedJob, what its workers exchange, and what is to come of it.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_DRAWN_JOB_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_DRAWN_JOB_H_
+#pragma once
 
 #include <cstdint>
 #include <iterator>
@@ -243,5 +242,3 @@ struct DrawnJob {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_DRAWN_JOB_H_

@@ -1,7 +1,6 @@
 // ElasticFaults: the processes of an ElasticJob, and what happens to them: which are lost, come,
 // are sent away or are cut off, and what breaks.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_FAULTS_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_FAULTS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -201,5 +200,3 @@ class ElasticFaults : protected SimulationRun {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_FAULTS_H_

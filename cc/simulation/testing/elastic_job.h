@@ -7,8 +7,7 @@
 // nobody is taken for lost who is neither lost nor cut off; where a worker leaves an epoch in which
 // nobody was lost: all credit has come back; in the end: somebody has made all steps, and all
 // processes have ended.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_JOB_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_JOB_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -241,5 +240,3 @@ class ElasticJob final : private ElasticFaults {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_JOB_H_

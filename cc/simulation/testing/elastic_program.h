@@ -7,8 +7,7 @@
 // of its own round and the epoch's workers, or with an error that an elastic job goes on after,
 // where there may be one. Of each commit: it is the same on all workers of an epoch. Of each state
 // that is sent: it is rank 0's.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_PROGRAM_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_PROGRAM_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -373,5 +372,3 @@ class ElasticProgram {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_PROGRAM_H_

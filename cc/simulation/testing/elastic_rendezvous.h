@@ -4,8 +4,7 @@
 //
 // Processes are fibers that call Join. What they and the scheduler say to each other comes after a
 // drawn time, and not while the process is cut off.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_RENDEZVOUS_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_RENDEZVOUS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -340,5 +339,3 @@ class ElasticRendezvous {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_RENDEZVOUS_H_

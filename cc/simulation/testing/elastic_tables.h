@@ -5,8 +5,7 @@
 // Rows begin as 0, and each step takes from some of them numbers that follow from the epoch, the
 // worker, the step and the row. Checked of each lookup: rows have exactly the changes of the steps
 // that led to the worker's state. Where the workers meet, a server has them.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_TABLES_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_TABLES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -256,5 +255,3 @@ class ElasticTables {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_ELASTIC_TABLES_H_

@@ -1,7 +1,6 @@
 // EventSchedule: a Schedule (base/schedule.h) for simulations. Its threads are fibers of the one
 // thread that calls Run; time passes only between events; one seed decides what comes first.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_EVENT_SCHEDULE_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_EVENT_SCHEDULE_H_
+#pragma once
 
 #include <ucontext.h>
 
@@ -263,5 +262,3 @@ class EventSchedule final : public Schedule {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_EVENT_SCHEDULE_H_

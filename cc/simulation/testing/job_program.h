@@ -1,7 +1,6 @@
 // JobProgram: what the workers of a SimulatedJob do, but for rounds of hosts with GPUs
 // (round_program.h).
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_JOB_PROGRAM_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_JOB_PROGRAM_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -40,5 +39,3 @@ class JobProgram {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_JOB_PROGRAM_H_

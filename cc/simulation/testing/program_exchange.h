@@ -1,8 +1,7 @@
 // ProgramExchange: an exchange of int64 elements by a program in a SimulatedJob, and its end.
 // ExchangeEnd: that of any exchange.
 // ProgramBarrier: where the programs of all workers come together, without an exchange.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_PROGRAM_EXCHANGE_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_PROGRAM_EXCHANGE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -80,5 +79,3 @@ class ProgramBarrier {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_PROGRAM_EXCHANGE_H_

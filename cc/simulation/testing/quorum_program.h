@@ -5,8 +5,7 @@
 // and with how many steps, and the sum of the steps of those. Checked of each table: it is the same
 // on all workers, a quorum is in it, and who was not in the one before. Of each sum: it has the
 // steps of the table, each once. In the end: all steps of all workers have been in a sum.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_QUORUM_PROGRAM_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_QUORUM_PROGRAM_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -257,5 +256,3 @@ class QuorumProgram final : public JobProgram {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_QUORUM_PROGRAM_H_

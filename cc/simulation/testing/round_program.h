@@ -3,8 +3,7 @@
 //
 // Checked of each exchange: it ends once, with an exact result of its own round, or with an error
 // where there may be one.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_ROUND_PROGRAM_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_ROUND_PROGRAM_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -314,5 +313,3 @@ class RoundProgram {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_ROUND_PROGRAM_H_

@@ -3,8 +3,7 @@
 //     BYTEPS_SIMULATION_SEED=N     this one only, and all that happens is printed
 //     BYTEPS_SIMULATION_FIRST=N    from this one on; 1 by default
 //     BYTEPS_SIMULATION_SEEDS=N    so many
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SEEDS_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SEEDS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -228,5 +227,3 @@ inline void ExpectSeedsToDecide(Programs programs) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SEEDS_H_

@@ -1,7 +1,6 @@
 // SetExchange: an exchange of a SetTensor by one worker, and its end. SetResults: what has come of
 // those of all workers.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SET_EXCHANGE_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SET_EXCHANGE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -119,5 +118,3 @@ class SetResults {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SET_EXCHANGE_H_

@@ -1,7 +1,6 @@
 // SetPhase: how many rounds each worker of a SetProgram has until it joins, or to the end, and
 // which of them some leave out.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SET_PHASE_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SET_PHASE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -53,5 +52,3 @@ struct SetPhase {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SET_PHASE_H_

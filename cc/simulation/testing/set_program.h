@@ -7,8 +7,7 @@
 // take part, or an error where there must be one, or may be. It ends soon after the last of those
 // who take part has begun: nobody else is waited for, and some sleep long. Who is no member, or has
 // joined, exchanges nothing.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SET_PROGRAM_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SET_PROGRAM_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -310,5 +309,3 @@ class SetProgram final : public JobProgram {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SET_PROGRAM_H_

@@ -3,8 +3,7 @@
 //
 // All kinds that have rounds, dtypes and codecs. The numbers are small and whole, so that sums of
 // any order have the same bits.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SET_TENSOR_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SET_TENSOR_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -271,5 +270,3 @@ struct SetTensor {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SET_TENSOR_H_

@@ -1,6 +1,5 @@
 // SimulatedConnection: one end of a connection of a SimulatedNetwork.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_CONNECTION_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_CONNECTION_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -297,5 +296,3 @@ class SimulatedConnection final : public Connection,
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_CONNECTION_H_

@@ -1,7 +1,6 @@
 // SimulatedGpu: a worker's GPU (staging/testing/cpu_rank_device.h) in a SimulatedJob, with the real
 // group of its host's GPUs. How long each of its steps takes is drawn.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_GPU_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_GPU_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -98,5 +97,3 @@ class SimulatedGpu {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_GPU_H_

@@ -5,8 +5,7 @@
 // than its tensors need; always: no mutex is locked twice; of each exchange: what its program
 // checks (round_program.h, store_program.h, quorum_program.h), and that its result stays as it is;
 // in the end: all credit has come back, and all processes have ended.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -374,5 +373,3 @@ class SimulatedJob final : private SimulationRun {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_

@@ -7,8 +7,7 @@
 // frame. A Tamper breaks the contract, or changes what peers say: the planted bugs.
 //
 // This is what all Vans of a simulation share; simulated_van.h has the Vans, and is to be included.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_NETWORK_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_NETWORK_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -179,5 +178,3 @@ class SimulatedNetwork {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_NETWORK_H_

@@ -1,7 +1,6 @@
 // SimulatedVan: a process's Van in a SimulatedNetwork, and what that does with Vans and
 // connections.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_VAN_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_VAN_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -191,5 +190,3 @@ inline uint64_t SimulatedNetwork::PushedBytes(const std::string& process) const 
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_VAN_H_

@@ -1,6 +1,5 @@
 // SimulationOutcome: what came of a seed, or of many.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATION_OUTCOME_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATION_OUTCOME_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -77,5 +76,3 @@ inline constexpr SimulationOutcome::Count SimulationOutcome::kCounts[] = {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATION_OUTCOME_H_

@@ -1,7 +1,6 @@
 // SimulationRun: what the simulations of all kinds of jobs have: a schedule and a network that one
 // seed decides, an outcome, and the checks of a worker's credit and a server's memory.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATION_RUN_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATION_RUN_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -99,5 +98,3 @@ class SimulationRun {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATION_RUN_H_

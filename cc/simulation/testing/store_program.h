@@ -7,8 +7,7 @@
 //
 // With joins workers have different numbers of rounds, after which they join, until all have; then
 // they go on with the same store, or begin the next one. Nobody waits for who has joined.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -224,5 +223,3 @@ class StoreProgram final : public JobProgram {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_

@@ -1,8 +1,7 @@
 // What programs in a SimulatedJob ask of the servers that have blocks of a table. TableExchange:
 // one request, and its end. TableCopies: what worker 0 does about copies that have lost their rows,
 // as tf_byteps/tables/refilling.py does it.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_COPIES_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_COPIES_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -185,5 +184,3 @@ class TableCopies {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_COPIES_H_

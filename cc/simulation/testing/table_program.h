@@ -7,8 +7,7 @@
 // worker has made. A server is killed whenever each block has all rows on another one: so no change
 // and no lookup may fail. In the end the workers release the table, each at its own time: others
 // look rows up until they do so, and then all copies are freed.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -275,5 +274,3 @@ class TableProgram final : public JobProgram {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_TABLE_PROGRAM_H_

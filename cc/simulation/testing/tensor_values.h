@@ -1,7 +1,6 @@
 // What a simulated worker gives, and what may come of it: numbers of any dtype, sums that a codec
 // has rounded, averages of some of the workers.
-#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_TENSOR_VALUES_H_
-#define TF_BYTEPS_CC_SIMULATION_TESTING_TENSOR_VALUES_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -79,5 +78,3 @@ inline bool IsAverageOfSome(const std::vector<float>& given, int least, float go
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_TENSOR_VALUES_H_

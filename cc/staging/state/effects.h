@@ -1,7 +1,6 @@
 // GroupEffects: what is to be done because something has happened to a group of GPUs, collected by
 // those who decide it.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_EFFECTS_H_
-#define TF_BYTEPS_CC_STAGING_STATE_EFFECTS_H_
+#pragma once
 
 #include <optional>
 #include <utility>
@@ -38,5 +37,3 @@ struct GroupEffects {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_EFFECTS_H_

@@ -1,7 +1,6 @@
 // GroupPhase: how far a group of GPUs is: its connections, its launch log, and this worker's way
 // out.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_GROUP_PHASE_H_
-#define TF_BYTEPS_CC_STAGING_STATE_GROUP_PHASE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -97,5 +96,3 @@ class GroupPhase {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_GROUP_PHASE_H_

@@ -8,8 +8,7 @@
 //
 // Each knows only those above it. ReadyTogether and Launches are beside it: what is sent stays in
 // order under a mutex of its own, and one thread follows the log.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_GROUP_STATE_H_
-#define TF_BYTEPS_CC_STAGING_STATE_GROUP_STATE_H_
+#pragma once
 
 #include "cc/staging/state/effects.h"
 #include "cc/staging/state/group_phase.h"
@@ -36,5 +35,3 @@ struct GroupState {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_GROUP_STATE_H_

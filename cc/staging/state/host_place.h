@@ -1,6 +1,5 @@
 // HostPlace: where a worker is on its host, and which other workers are there.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_HOST_PLACE_H_
-#define TF_BYTEPS_CC_STAGING_STATE_HOST_PLACE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -35,5 +34,3 @@ struct HostPlace {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_HOST_PLACE_H_

@@ -1,7 +1,6 @@
 // Launches: what each entry of a host's log (gpu/launch_log.h) has this rank launch. All ranks get
 // the same slices, so that they launch the same together.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_LAUNCHES_H_
-#define TF_BYTEPS_CC_STAGING_STATE_LAUNCHES_H_
+#pragma once
 
 #include <utility>
 #include <vector>
@@ -42,5 +41,3 @@ class Launches {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_LAUNCHES_H_

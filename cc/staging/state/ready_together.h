@@ -1,7 +1,6 @@
 // ReadyTogether: what has become ready, until it is sent or begun. What becomes ready at one time
 // goes together: it costs the host less than one by one.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_READY_TOGETHER_H_
-#define TF_BYTEPS_CC_STAGING_STATE_READY_TOGETHER_H_
+#pragma once
 
 #include <cstdint>
 #include <utility>
@@ -35,5 +34,3 @@ class ReadyTogether {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_READY_TOGETHER_H_

@@ -1,6 +1,5 @@
 // StagedTensor: one tensor of a group of GPUs, from Enqueue to its end, and how far it is.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_STAGED_TENSOR_H_
-#define TF_BYTEPS_CC_STAGING_STATE_STAGED_TENSOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -110,5 +109,3 @@ class StagedTensor {
 using TensorPointer = std::shared_ptr<StagedTensor>;
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_STAGED_TENSOR_H_

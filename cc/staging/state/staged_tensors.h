@@ -1,6 +1,5 @@
 // StagedTensors: what happens to the tensors of a group of GPUs, from Enqueue to their ends.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_STAGED_TENSORS_H_
-#define TF_BYTEPS_CC_STAGING_STATE_STAGED_TENSORS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -54,5 +53,3 @@ class StagedTensors {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_STAGED_TENSORS_H_

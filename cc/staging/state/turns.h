@@ -2,8 +2,7 @@
 //
 // A program may be started before the GPU has done with the exchanges of the one before. What it
 // has started first is placed first: copies and collectives wait for their inputs in this order.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_TURNS_H_
-#define TF_BYTEPS_CC_STAGING_STATE_TURNS_H_
+#pragma once
 
 #include <deque>
 #include <optional>
@@ -47,5 +46,3 @@ class Turns {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_TURNS_H_

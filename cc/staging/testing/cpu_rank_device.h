@@ -2,8 +2,7 @@
 // threads, which a simulation can run, too. As NCCL on a stream: a call returns at once, the n-th
 // calls of all ranks are one collective, and it is a fault when they are not of one kind and
 // length.
-#ifndef TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_
-#define TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -425,5 +424,3 @@ class CpuRankDevice : public RankDevice {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_

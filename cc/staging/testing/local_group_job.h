@@ -2,8 +2,7 @@
 // hosts are in this process, over real sockets. Everything runs twice: with GPUs, skipped where
 // there are not enough, and with arithmetic for GPUs and NCCL, so that order and bookkeeping are
 // tested everywhere.
-#ifndef TF_BYTEPS_CC_STAGING_TESTING_LOCAL_GROUP_JOB_H_
-#define TF_BYTEPS_CC_STAGING_TESTING_LOCAL_GROUP_JOB_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -292,5 +291,3 @@ class LocalGroupJob : public ::testing::Test {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_TESTING_LOCAL_GROUP_JOB_H_

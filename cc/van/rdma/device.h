@@ -1,6 +1,5 @@
 // RdmaDevice: one port of one opened device, and what it offers.
-#ifndef TF_BYTEPS_CC_VAN_RDMA_DEVICE_H_
-#define TF_BYTEPS_CC_VAN_RDMA_DEVICE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -66,5 +65,3 @@ Status OpenRdmaDevices(const verbs::Verbs& verbs, const RdmaOptions& options,
 Status CannotRegister(uint64_t bytes, const std::string& device);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_RDMA_DEVICE_H_

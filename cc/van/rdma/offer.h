@@ -1,7 +1,6 @@
 // RdmaOffer: what the two ends of a connection tell each other, over TCP and after the handshake,
 // so that a pair of queue pairs can be connected.
-#ifndef TF_BYTEPS_CC_VAN_RDMA_OFFER_H_
-#define TF_BYTEPS_CC_VAN_RDMA_OFFER_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -37,5 +36,3 @@ std::string EncodeRdmaOffer(const RdmaOffer& offer);
 Status DecodeRdmaOffer(const std::string& bytes, RdmaOffer* offer);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_RDMA_OFFER_H_

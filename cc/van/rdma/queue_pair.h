@@ -8,8 +8,7 @@
 // The peer can never run out of receives, so that no write waits for one: it posts one for each
 // slot and each send of the window, and as many again for the messages that give those back, of
 // which each gives back at least one.
-#ifndef TF_BYTEPS_CC_VAN_RDMA_QUEUE_PAIR_H_
-#define TF_BYTEPS_CC_VAN_RDMA_QUEUE_PAIR_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -163,5 +162,3 @@ class QueuePair {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_RDMA_QUEUE_PAIR_H_

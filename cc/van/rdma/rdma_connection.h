@@ -14,8 +14,7 @@
 // Then each greets the other one by RDMA, the connecting side first; a side is open when it has
 // been greeted. So a connection that is made again (van/reconnector.h) is one over which something
 // goes, and not only one whose TCP connection can be made.
-#ifndef TF_BYTEPS_CC_VAN_RDMA_RDMA_CONNECTION_H_
-#define TF_BYTEPS_CC_VAN_RDMA_RDMA_CONNECTION_H_
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -162,5 +161,3 @@ class RdmaConnection : public Connection,
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_RDMA_RDMA_CONNECTION_H_

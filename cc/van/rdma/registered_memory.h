@@ -3,8 +3,7 @@
 //
 // Only for memory whose owner says when it ends: an address that was seen before proves nothing
 // (protocol rule 19).
-#ifndef TF_BYTEPS_CC_VAN_RDMA_REGISTERED_MEMORY_H_
-#define TF_BYTEPS_CC_VAN_RDMA_REGISTERED_MEMORY_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -44,5 +43,3 @@ class RegisteredMemory : public MemoryRegistry {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_RDMA_REGISTERED_MEMORY_H_

@@ -11,8 +11,7 @@
 // Slots that can be written at once are written together, up to four of them, whatever frames they
 // belong to; the peer is told of the last one, with what it gets back of its own (SlotMessage). So
 // it is woken once for them, and where payloads go both ways nothing is sent to give slots back.
-#ifndef TF_BYTEPS_CC_VAN_RDMA_SEND_WINDOW_H_
-#define TF_BYTEPS_CC_VAN_RDMA_SEND_WINDOW_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -127,5 +126,3 @@ class SendWindow {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_RDMA_SEND_WINDOW_H_

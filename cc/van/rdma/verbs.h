@@ -5,8 +5,7 @@
 // what was appended), under the library's own names and only as far as the engine reads or fills
 // them; tests/rdma/verbs_layout.cc compares them with the library's header. All calls go through a
 // table of functions, so that tests can have any of them fail.
-#ifndef TF_BYTEPS_CC_VAN_RDMA_VERBS_H_
-#define TF_BYTEPS_CC_VAN_RDMA_VERBS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -270,5 +269,3 @@ Status SystemVerbs(const Verbs** verbs);
 void ReplaceSystemVerbs(const Verbs* verbs);
 
 }  // namespace byteps::verbs
-
-#endif  // TF_BYTEPS_CC_VAN_RDMA_VERBS_H_

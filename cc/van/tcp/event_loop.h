@@ -1,7 +1,6 @@
 // EventLoop: one thread that waits with epoll and calls whoever its descriptor concerns. It sleeps
 // when nothing happens.
-#ifndef TF_BYTEPS_CC_VAN_TCP_EVENT_LOOP_H_
-#define TF_BYTEPS_CC_VAN_TCP_EVENT_LOOP_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -66,5 +65,3 @@ class EventLoop {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TCP_EVENT_LOOP_H_

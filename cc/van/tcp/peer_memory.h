@@ -17,8 +17,7 @@
 //
 // Where both ends are in one process, a worker and the server beside it, nothing has to be read:
 // the receiver uses the bytes where they are, while it holds a loan.
-#ifndef TF_BYTEPS_CC_VAN_TCP_PEER_MEMORY_H_
-#define TF_BYTEPS_CC_VAN_TCP_PEER_MEMORY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -99,5 +98,3 @@ class PeerMemory {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TCP_PEER_MEMORY_H_

@@ -1,6 +1,5 @@
 // Which process is at the other end of a connection within this host, by what the kernel says.
-#ifndef TF_BYTEPS_CC_VAN_TCP_PEER_PROCESS_H_
-#define TF_BYTEPS_CC_VAN_TCP_PEER_PROCESS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -16,5 +15,3 @@ bool PeerIsOnThisHost(const Socket& socket);
 bool HoldsOtherEnd(int64_t pid, const Socket& socket);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TCP_PEER_PROCESS_H_

@@ -1,6 +1,5 @@
 // Small wrappers of socket calls: owning descriptor, addresses in words, connect with a deadline.
-#ifndef TF_BYTEPS_CC_VAN_TCP_SOCKET_H_
-#define TF_BYTEPS_CC_VAN_TCP_SOCKET_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -72,5 +71,3 @@ std::string LocalAddress(const Socket& socket);
 std::string HostOf(const std::string& address);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TCP_SOCKET_H_

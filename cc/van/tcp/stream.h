@@ -1,6 +1,5 @@
 // Stream: the bytes of one connection, in clear or in TLS.
-#ifndef TF_BYTEPS_CC_VAN_TCP_STREAM_H_
-#define TF_BYTEPS_CC_VAN_TCP_STREAM_H_
+#pragma once
 
 #include <sys/uio.h>
 
@@ -58,5 +57,3 @@ class Stream {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TCP_STREAM_H_

@@ -1,6 +1,5 @@
 // TcpConnection: one socket, from the handshake on. See van/van.h for what a Connection promises.
-#ifndef TF_BYTEPS_CC_VAN_TCP_TCP_CONNECTION_H_
-#define TF_BYTEPS_CC_VAN_TCP_TCP_CONNECTION_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -202,5 +201,3 @@ class TcpConnection : public Connection,
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TCP_TCP_CONNECTION_H_

@@ -1,6 +1,5 @@
 // UnauthenticatedConnections: what those who have not shaken hands may cost a listener.
-#ifndef TF_BYTEPS_CC_VAN_TCP_UNAUTHENTICATED_H_
-#define TF_BYTEPS_CC_VAN_TCP_UNAUTHENTICATED_H_
+#pragma once
 
 #include <cstdint>
 #include <list>
@@ -90,5 +89,3 @@ class UnauthenticatedConnections {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TCP_UNAUTHENTICATED_H_

@@ -1,6 +1,5 @@
 // WaitingRoom: accepted connections that are listened to later.
-#ifndef TF_BYTEPS_CC_VAN_TCP_WAITING_ROOM_H_
-#define TF_BYTEPS_CC_VAN_TCP_WAITING_ROOM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -60,5 +59,3 @@ class WaitingRoom : public Watcher {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TCP_WAITING_ROOM_H_

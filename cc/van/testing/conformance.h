@@ -1,7 +1,6 @@
 // The fixture of the tests that every Van must pass (cc/van/conformance*_test.cc), and the Vans
 // that they run with. A new transport adds itself to the list at the end.
-#ifndef TF_BYTEPS_CC_VAN_TESTING_CONFORMANCE_H_
-#define TF_BYTEPS_CC_VAN_TESTING_CONFORMANCE_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -267,5 +266,3 @@ inline const auto kVansOfOneProcess =
 inline const auto kVanName = [](const auto& info) { return info.param.name; };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TESTING_CONFORMANCE_H_

@@ -1,7 +1,6 @@
 // What is used of OpenSSL (1.1.1 or later), which is opened at run time, so that one build works on
 // machines with and without it. The declarations are our own: the build needs no header of it.
-#ifndef TF_BYTEPS_CC_VAN_TLS_OPENSSL_H_
-#define TF_BYTEPS_CC_VAN_TLS_OPENSSL_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -83,5 +82,3 @@ struct OpenSsl {
 Status SystemOpenSsl(const OpenSsl** openssl);
 
 }  // namespace byteps::openssl
-
-#endif  // TF_BYTEPS_CC_VAN_TLS_OPENSSL_H_

@@ -1,8 +1,7 @@
 // TLS 1.3 (RFC 8446) under a connection, without certificates: both sides prove with a pre-shared
 // key, derived from the job's secret, that they know it. Each connection has keys of its own, from
 // a Diffie-Hellman exchange, so that nobody who learns the secret later can read what was recorded.
-#ifndef TF_BYTEPS_CC_VAN_TLS_TLS_H_
-#define TF_BYTEPS_CC_VAN_TLS_TLS_H_
+#pragma once
 
 #include <sys/uio.h>
 
@@ -121,5 +120,3 @@ inline constexpr size_t kLeastTlsBytes = 3;  // by which it is told from what is
 Status OnlyOneSideUsesTls(bool this_side);
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_TLS_TLS_H_

@@ -1,7 +1,6 @@
 // ArrivalReports: by how much each worker's contributions come after the first of their rounds, as
 // the servers report it.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_ARRIVAL_REPORTS_H_
-#define TF_BYTEPS_CC_WORKER_STATE_ARRIVAL_REPORTS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -34,5 +33,3 @@ class ArrivalReports {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_ARRIVAL_REPORTS_H_

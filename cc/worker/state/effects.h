@@ -1,6 +1,5 @@
 // Effects: what is to be done because something has happened, collected by those who decide it.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_EFFECTS_H_
-#define TF_BYTEPS_CC_WORKER_STATE_EFFECTS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -101,5 +100,3 @@ struct Effects {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_EFFECTS_H_

@@ -1,6 +1,5 @@
 // Exchange: one tensor in flight: what is exchanged, its parts, and how far each of them is.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_EXCHANGE_H_
-#define TF_BYTEPS_CC_WORKER_STATE_EXCHANGE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -186,5 +185,3 @@ struct Exchange {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_EXCHANGE_H_

@@ -1,6 +1,5 @@
 // What a caller hands to the worker engine.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_EXCHANGE_REQUEST_H_
-#define TF_BYTEPS_CC_WORKER_STATE_EXCHANGE_REQUEST_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -128,5 +127,3 @@ struct PartRequest {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_EXCHANGE_REQUEST_H_

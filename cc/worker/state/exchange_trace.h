@@ -1,6 +1,5 @@
 // ExchangeTrace: when each part of one exchange went through which stage.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_EXCHANGE_TRACE_H_
-#define TF_BYTEPS_CC_WORKER_STATE_EXCHANGE_TRACE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -47,5 +46,3 @@ struct ExchangeTrace {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_EXCHANGE_TRACE_H_

@@ -1,8 +1,7 @@
 // Exchanges: the tensors that callers give, from their beginning to their end.
 //
 // At most one exchange of each name is in flight (protocol rule 10).
-#ifndef TF_BYTEPS_CC_WORKER_STATE_EXCHANGES_H_
-#define TF_BYTEPS_CC_WORKER_STATE_EXCHANGES_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -149,5 +148,3 @@ class Exchanges {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_EXCHANGES_H_

@@ -2,8 +2,7 @@
 // has been started again (protocol rule 15). It decides from what it is told: no lock, no
 // connection, no clock.
 // Another server that is lost, or comes back, meanwhile has it begin anew, with a new version.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_FAILOVER_H_
-#define TF_BYTEPS_CC_WORKER_STATE_FAILOVER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -69,5 +68,3 @@ class WorkerFailover {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_FAILOVER_H_

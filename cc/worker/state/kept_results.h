@@ -1,8 +1,7 @@
 // KeptResults: results that this worker keeps in case that a server is lost (protocol rule 15). The
 // last one of each name, and the last two of a quorum, may have reached this worker only. They are
 // kept until all workers are known to have them.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_KEPT_RESULTS_H_
-#define TF_BYTEPS_CC_WORKER_STATE_KEPT_RESULTS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -32,5 +31,3 @@ class KeptResults {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_KEPT_RESULTS_H_

@@ -1,8 +1,7 @@
 // KeyTable: what a worker knows of each tensor: its descriptions, who sums its parts, which round
 // is next and which exchange is in flight. It says what has to be declared to the coordinator, and
 // takes in what the coordinator places and cuts again.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_KEY_TABLE_H_
-#define TF_BYTEPS_CC_WORKER_STATE_KEY_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -159,5 +158,3 @@ struct EndedExchange {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_KEY_TABLE_H_

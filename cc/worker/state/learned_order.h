@@ -4,8 +4,7 @@
 // Workers should send the same at about the same time: a sum that waits for a part which another
 // worker sends last keeps its step waiting, too. While backpropagation makes gradients, each worker
 // has another newest one; in the order in which they are made all agree.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_LEARNED_ORDER_H_
-#define TF_BYTEPS_CC_WORKER_STATE_LEARNED_ORDER_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -72,5 +71,3 @@ class LearnedOrder {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_LEARNED_ORDER_H_

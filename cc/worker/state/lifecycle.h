@@ -1,6 +1,5 @@
 // Lifecycle: whether a worker still exchanges anything, and why not.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_LIFECYCLE_H_
-#define TF_BYTEPS_CC_WORKER_STATE_LIFECYCLE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -60,5 +59,3 @@ class Lifecycle {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_LIFECYCLE_H_

@@ -1,7 +1,6 @@
 // LinkMeter: what this worker's pushes achieve while more of them wait: the rate of its link, or of
 // what else is slower.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_LINK_METER_H_
-#define TF_BYTEPS_CC_WORKER_STATE_LINK_METER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -46,5 +45,3 @@ class LinkMeter {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_LINK_METER_H_

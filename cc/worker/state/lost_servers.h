@@ -9,8 +9,7 @@
 // When a server is started again, parts of servers that live move to it in the same way
 // (ServerRejoined). Their connections stay: what comes over them of such a part is dropped from
 // then on, but for a reply that is arriving, which PartProgress waits for.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_LOST_SERVERS_H_
-#define TF_BYTEPS_CC_WORKER_STATE_LOST_SERVERS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -59,5 +58,3 @@ class LostServers {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_LOST_SERVERS_H_

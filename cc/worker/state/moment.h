@@ -1,6 +1,5 @@
 // Moment: when something happens, which is an argument of all that decides here.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_MOMENT_H_
-#define TF_BYTEPS_CC_WORKER_STATE_MOMENT_H_
+#pragma once
 
 #include <cstdint>
 
@@ -12,5 +11,3 @@ struct Moment {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_MOMENT_H_

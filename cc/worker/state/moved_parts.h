@@ -2,8 +2,7 @@
 // answered is pushed to the new one, from the worker's own memory: input and output of an exchange
 // are never the same. The new owner also gets results that other workers lack, the rounds that this
 // worker has given up, and how far it is with stores.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_MOVED_PARTS_H_
-#define TF_BYTEPS_CC_WORKER_STATE_MOVED_PARTS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -58,5 +57,3 @@ class MovedParts {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_MOVED_PARTS_H_

@@ -4,8 +4,7 @@
 // One queue for all servers: parts leave in one order, so that each server gets its share of every
 // stretch of the gradients. With a queue for each server a worker's link is shared evenly by all of
 // them, and those that sum more fall behind: their links idle first and are the last to end.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_PART_QUEUE_H_
-#define TF_BYTEPS_CC_WORKER_STATE_PART_QUEUE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -110,5 +109,3 @@ class PartQueue {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_PART_QUEUE_H_

@@ -4,8 +4,7 @@
 // says which of them go on, and from where, and sends answers again that were lost.
 // Once nothing comes any more of parts that get other owners, because connections have closed and
 // replies have ended, this worker says how far it is with them.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_PATH_EVENTS_H_
-#define TF_BYTEPS_CC_WORKER_STATE_PATH_EVENTS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -82,5 +81,3 @@ class PathEvents {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_PATH_EVENTS_H_

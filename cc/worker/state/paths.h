@@ -2,8 +2,7 @@
 //
 // A connection is a name here, whose type is not complete: nothing can be done with it but to
 // compare it, and to hand it on.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_PATHS_H_
-#define TF_BYTEPS_CC_WORKER_STATE_PATHS_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -144,5 +143,3 @@ class ServerLinks {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_PATHS_H_

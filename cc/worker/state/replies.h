@@ -1,6 +1,5 @@
 // Replies: what servers send of parts: results, credit, and requests for parts.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_REPLIES_H_
-#define TF_BYTEPS_CC_WORKER_STATE_REPLIES_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -85,5 +84,3 @@ class Replies {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_REPLIES_H_

@@ -1,6 +1,5 @@
 // Residual: what error feedback keeps of a tensor from one exchange to the next.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_RESIDUAL_H_
-#define TF_BYTEPS_CC_WORKER_STATE_RESIDUAL_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -14,5 +13,3 @@ struct Residual {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_RESIDUAL_H_

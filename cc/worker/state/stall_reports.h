@@ -1,7 +1,6 @@
 // StallReports: when to ask what exchanges wait for that take long, and this worker's words in the
 // answers.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_STALL_REPORTS_H_
-#define TF_BYTEPS_CC_WORKER_STATE_STALL_REPORTS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -53,5 +52,3 @@ class StallReports {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_STALL_REPORTS_H_

@@ -5,8 +5,7 @@
 // ends when as many have ended, or at the latest when one comes again. When the last of them has
 // its input, the backward pass has no more to give: the time from then to the end of the step is
 // its exposed communication.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_STEP_METER_H_
-#define TF_BYTEPS_CC_WORKER_STATE_STEP_METER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -65,5 +64,3 @@ class StepMeter {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_STEP_METER_H_

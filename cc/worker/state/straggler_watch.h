@@ -1,6 +1,5 @@
 // StragglerWatch: whether one worker makes the others wait for a considerable part of each step.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_STRAGGLER_WATCH_H_
-#define TF_BYTEPS_CC_WORKER_STATE_STRAGGLER_WATCH_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -40,5 +39,3 @@ class StragglerWatch {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_STRAGGLER_WATCH_H_

@@ -1,7 +1,6 @@
 // TensorPlacement: tensors are declared, get parts and owners, and are cut again, as the
 // coordinator says.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_TENSOR_PLACEMENT_H_
-#define TF_BYTEPS_CC_WORKER_STATE_TENSOR_PLACEMENT_H_
+#pragma once
 
 #include "cc/wire/control.h"
 #include "cc/worker/state/effects.h"
@@ -36,5 +35,3 @@ class TensorPlacement {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_TENSOR_PLACEMENT_H_

@@ -1,6 +1,5 @@
 // Transmission: which parts are pushed when, over which path, as far as the credit admits.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_TRANSMISSION_H_
-#define TF_BYTEPS_CC_WORKER_STATE_TRANSMISSION_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -103,5 +102,3 @@ class Transmission {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_TRANSMISSION_H_

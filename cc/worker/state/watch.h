@@ -1,6 +1,5 @@
 // Watch: what takes long: deadlines, stalls, stragglers.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_WATCH_H_
-#define TF_BYTEPS_CC_WORKER_STATE_WATCH_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -60,5 +59,3 @@ class Watch {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_WATCH_H_

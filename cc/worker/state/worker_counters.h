@@ -1,6 +1,5 @@
 // What a worker's decisions count. worker/worker_counters.h adds what its Van does.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_WORKER_COUNTERS_H_
-#define TF_BYTEPS_CC_WORKER_STATE_WORKER_COUNTERS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -41,5 +40,3 @@ struct StateCounters {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_WORKER_COUNTERS_H_

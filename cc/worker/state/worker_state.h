@@ -17,8 +17,7 @@
 //   watch         what takes long
 //
 // Each knows only those above it.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_WORKER_STATE_H_
-#define TF_BYTEPS_CC_WORKER_STATE_WORKER_STATE_H_
+#pragma once
 
 #include <cstdint>
 #include <utility>
@@ -106,5 +105,3 @@ struct WorkerState {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_WORKER_STATE_H_

@@ -1,7 +1,6 @@
 // CoordinatorUnderTest: a CoordinatorState with what a Coordinator has around it: peers that come
 // and speak, a time that the test sets, and what each peer would have been sent.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_TESTING_COORDINATOR_UNDER_TEST_H_
-#define TF_BYTEPS_CC_COORDINATOR_STATE_TESTING_COORDINATOR_UNDER_TEST_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -138,5 +137,3 @@ class CoordinatorUnderTest {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_TESTING_COORDINATOR_UNDER_TEST_H_

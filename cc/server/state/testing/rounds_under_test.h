@@ -1,7 +1,6 @@
 // RoundsUnderTest: a RoundsState with what a server has around it: names of connections, a sum that
 // only counts, a time and departures that the test sets.
-#ifndef TF_BYTEPS_CC_SERVER_STATE_TESTING_ROUNDS_UNDER_TEST_H_
-#define TF_BYTEPS_CC_SERVER_STATE_TESTING_ROUNDS_UNDER_TEST_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -169,5 +168,3 @@ class RoundsUnderTest {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_SERVER_STATE_TESTING_ROUNDS_UNDER_TEST_H_

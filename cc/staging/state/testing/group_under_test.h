@@ -1,7 +1,6 @@
 // GroupUnderTest: a GroupState with what a LocalGroup has around it: tensors, and a worker that
 // places their exchanges.
-#ifndef TF_BYTEPS_CC_STAGING_STATE_TESTING_GROUP_UNDER_TEST_H_
-#define TF_BYTEPS_CC_STAGING_STATE_TESTING_GROUP_UNDER_TEST_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -94,5 +93,3 @@ class GroupUnderTest {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_STAGING_STATE_TESTING_GROUP_UNDER_TEST_H_

@@ -3,8 +3,7 @@
 // keeps to the rules that the Van could break: posting in the wrong state, more requests than the
 // queue has room for, writes outside of registered memory, and a message for which no receive is
 // posted all end in an error.
-#ifndef TF_BYTEPS_CC_VAN_RDMA_TESTING_LOOPBACK_VERBS_H_
-#define TF_BYTEPS_CC_VAN_RDMA_TESTING_LOOPBACK_VERBS_H_
+#pragma once
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -408,5 +407,3 @@ class LoopbackVerbs {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_VAN_RDMA_TESTING_LOOPBACK_VERBS_H_

@@ -1,7 +1,6 @@
 // StateUnderTest: a WorkerState with what a Worker has around it: names of connections, a time that
 // the test sets, and the coordinator's answers.
-#ifndef TF_BYTEPS_CC_WORKER_STATE_TESTING_STATE_UNDER_TEST_H_
-#define TF_BYTEPS_CC_WORKER_STATE_TESTING_STATE_UNDER_TEST_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -225,5 +224,3 @@ inline Parts PartsOf(const Effects& effects) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_WORKER_STATE_TESTING_STATE_UNDER_TEST_H_
