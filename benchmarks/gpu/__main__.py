@@ -3,7 +3,6 @@
     python -m benchmarks.gpu one_host --models resnet50 bert-large
     python -m benchmarks.gpu hosts --models bert-large --rates none 25 10
     python -m benchmarks.gpu two_hosts --models vgg16 --rates 25
-    python -m benchmarks.gpu compression --gpus 1 --models vgg16 --rates 10
 
 Hosts are emulated (see benchmarks/cluster.py): network namespaces with a GPU or two each, and
 servers on further ones. Needs root and four GPUs; with fewer (`--gpus 2`) hosts share them, also
@@ -160,36 +159,6 @@ def two_hosts(arguments, table):
                 cluster.set_rate(None)
 
 
-def compression(arguments, table):
-    """A GPU on each of two hosts and two servers: how much shorter do compressed gradients make a
-    step?"""
-    with EmulatedCluster(4, None) as cluster:
-        _measure_wires(cluster, arguments.rates, table)
-        for model in arguments.models:
-            with contextlib.ExitStack() as stack:
-                trainings = {}
-                for name in ["none", *arguments.compressions]:
-                    options = {**_options(arguments, model), "compression": name}
-                    job = competitors.byteps(
-                        options, arguments.gpus, 2, 2, cluster, settings=arguments.set
-                    )
-                    trainings[name] = stack.enter_context(job)
-                competitors.join(*trainings.values())
-                for rate in arguments.rates:
-                    cluster.set_rate(rate)
-                    steps = {}
-                    for name, training in trainings.items():
-                        what = f"{model}, 2 hosts + 2 servers, {shown_rate(rate)}, {name}"
-                        steps[name], _ = _measure_counted(training, arguments, table, what, cluster)
-                        _look_inside(training, arguments, table, what)
-                        if name != "none":
-                            faster = steps["none"].median / steps[name].median
-                            table.add(f"{what}, speedup", faster, "×")
-                for name, training in trainings.items():
-                    _check_weights(training, f"{model}, {name}", table)
-                cluster.set_rate(None)
-
-
 def _measure_alone(training, arguments, table, model):
     step = training.measure(arguments.duration)
     table.add(f"{model}, a worker without the others, batch {training.batch}", step)
@@ -296,12 +265,7 @@ def _options(arguments, model):
 
 
 def main():
-    scenarios = {
-        "one_host": one_host,
-        "hosts": hosts,
-        "two_hosts": two_hosts,
-        "compression": compression,
-    }
+    scenarios = {"one_host": one_host, "hosts": hosts, "two_hosts": two_hosts}
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("scenario", choices=scenarios)
@@ -309,9 +273,6 @@ def main():
     parser.add_argument("--rates", nargs="+", type=parsed_rate, default=[None, 25.0, 10.0])
     parser.add_argument("--gpus", type=int, default=4, help="of this machine")
     parser.add_argument("--hosts", type=int, default=_HOSTS, help="of the scenario `hosts`")
-    parser.add_argument(
-        "--compressions", nargs="*", default=["int8", "int4"], help="of the scenario `compression`"
-    )
     parser.add_argument("--batch", type=int, help="samples of each GPU; default: the example's")
     parser.add_argument("--float32", action="store_true", help="instead of mixed_bfloat16")
     parser.add_argument(

@@ -50,7 +50,7 @@ class Training:
     Args:
         session: their `Session`.
         strategy: its name, as examples/keras_synthetic_benchmark.py has it.
-        options: `model`, `mixed`, `batch`, `dense` and `cpu`; of tf_byteps also `compression`.
+        options: `model`, `mixed`, `batch`, `dense` and `cpu`.
         gpus: what each process must see.
         tuning: for tf_byteps: what `Job.tuning` returns.
     """

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 
 #include <chrono>
-#include <cstring>
 #include <vector>
 
 #include "benchmarks/native/sockets.h"

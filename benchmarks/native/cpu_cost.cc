@@ -10,7 +10,6 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <functional>

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 namespace byteps {
 namespace {

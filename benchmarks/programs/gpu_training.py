@@ -23,7 +23,7 @@ _ENDS = ("computed", "reduced", "copied_out", "pushed", "arrived", "answered", "
 _ENDS += ("copied_in", "broadcast", "done")
 
 
-def join(strategy, model, mixed, batch, dense, gpus, cpu=False, compression=None):
+def join(strategy, model, mixed, batch, dense, gpus, cpu=False):
     """Makes strategy and model, and traces the step; returns what is to be known of them."""
     seen = tf.config.list_physical_devices("GPU")
     if len(seen) != gpus and not cpu:
@@ -32,9 +32,7 @@ def join(strategy, model, mixed, batch, dense, gpus, cpu=False, compression=None
     if mixed:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
     keras.utils.set_random_seed(1)
-    made, _ = synthetic.make_strategy(
-        strategy, **({} if compression is None else {"compression": compression})
-    )
+    made, _ = synthetic.make_strategy(strategy)
     batch = batch or synthetic.MODELS[model][1]
     step, built = synthetic.make_step(made, model, batch, dense)
     # Without running it: TensorFlow chooses algorithms by their time when it runs the first time.
