@@ -38,15 +38,10 @@ _ONLY_FIRST_REPLICA = tf.VariableAggregation.ONLY_FIRST_REPLICA
 _ON_READ = tf.VariableSynchronization.ON_READ
 _REDUCE_OPS = {_SUM: tf.distribute.ReduceOp.SUM, _MEAN: tf.distribute.ReduceOp.MEAN}
 _KINDS = [(on_read, each) for on_read in (False, True) for each in tf.VariableAggregation]
-_SCATTERS = (
-    "scatter_add",
-    "scatter_div",
-    "scatter_max",
-    "scatter_min",
-    "scatter_mul",
-    "scatter_sub",
-    "scatter_update",
-)
+_CHANGES = ("assign_add", "assign_sub")
+# Rows for one index cannot be added up before such a write.
+_REPLACING_SCATTERS = ("scatter_max", "scatter_min", "scatter_update")
+_SCATTERS = ("scatter_add", "scatter_div", "scatter_mul", "scatter_sub", *_REPLACING_SCATTERS)
 _INDEXED_WRITES = (
     "batch_scatter_update",
     "scatter_nd_add",
@@ -108,32 +103,14 @@ class ExchangedVariable(_OfTensorFlow):
 class OnWriteVariable(ExchangedVariable):
     """A variable that has the same value everywhere because its writes are exchanged."""
 
-    def assign(
-        self,
-        value: ExchangeInput,
-        use_locking: bool | None = None,
-        name: str | None = None,
-        read_value: bool = True,
-    ) -> Any:
-        return super().assign(self._written(value), use_locking, name, read_value)
+    def assign(self, value: ExchangeInput, *args: object, **kwargs: object) -> Any:
+        return cast(Any, super()).assign(self._written(value), *args, **kwargs)
 
-    def assign_add(
-        self,
-        delta: TensorLike,
-        use_locking: bool | None = None,
-        name: str | None = None,
-        read_value: bool = True,
-    ) -> Any:
-        return super().assign_add(self._written(delta), use_locking, name, read_value)
+    def assign_add(self, delta: TensorLike, *args: object, **kwargs: object) -> Any:
+        return cast(Any, super()).assign_add(self._written(delta), *args, **kwargs)
 
-    def assign_sub(
-        self,
-        delta: TensorLike,
-        use_locking: bool | None = None,
-        name: str | None = None,
-        read_value: bool = True,
-    ) -> Any:
-        return super().assign_sub(self._written(delta), use_locking, name, read_value)
+    def assign_sub(self, delta: TensorLike, *args: object, **kwargs: object) -> Any:
+        return cast(Any, super()).assign_sub(self._written(delta), *args, **kwargs)
 
     def _strided_slice_assign(
         self,
@@ -147,46 +124,7 @@ class OnWriteVariable(ExchangedVariable):
         value = self._written(value)
         return super()._strided_slice_assign(begin, end, strides, value, *args, **kwargs)
 
-    def scatter_add(
-        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        return super().scatter_add(self._written(sparse_delta), use_locking, name)
-
-    def scatter_sub(
-        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        return super().scatter_sub(self._written(sparse_delta), use_locking, name)
-
-    def scatter_mul(
-        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        return super().scatter_mul(self._written(sparse_delta), use_locking, name)
-
-    def scatter_div(
-        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        return super().scatter_div(self._written(sparse_delta), use_locking, name)
-
-    def scatter_max(
-        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        self._check_first("scatter_max")
-        return super().scatter_max(self._written(sparse_delta), use_locking, name)
-
-    def scatter_min(
-        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        self._check_first("scatter_min")
-        return super().scatter_min(self._written(sparse_delta), use_locking, name)
-
-    def scatter_update(
-        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        self._check_first("scatter_update")
-        return super().scatter_update(self._written(sparse_delta), use_locking, name)
-
     def _check_first(self, method: str) -> None:
-        """Rows for one index cannot be added up before such a write."""
         if self.aggregation != _ONLY_FIRST_REPLICA:
             self._check_outside(method, " other than ONLY_FIRST_REPLICA")
 
@@ -225,36 +163,10 @@ class OnReadVariable(ExchangedVariable):
             return super().gather_nd(indices, name)
         return tf.gather_nd(self.value(), indices, name=name)
 
-    def assign(
-        self,
-        value: ExchangeInput,
-        use_locking: bool | None = None,
-        name: str | None = None,
-        read_value: bool = True,
-    ) -> Any:
+    def assign(self, value: ExchangeInput, *args: object, **kwargs: object) -> Any:
         if not self._is_own():
             value = self._share(value)
-        return super().assign(value, use_locking, name, read_value)
-
-    def assign_add(
-        self,
-        delta: TensorLike,
-        use_locking: bool | None = None,
-        name: str | None = None,
-        read_value: bool = True,
-    ) -> Any:
-        self._check_change("assign_add")
-        return super().assign_add(delta, use_locking, name, read_value)
-
-    def assign_sub(
-        self,
-        delta: TensorLike,
-        use_locking: bool | None = None,
-        name: str | None = None,
-        read_value: bool = True,
-    ) -> Any:
-        self._check_change("assign_sub")
-        return super().assign_sub(delta, use_locking, name, read_value)
+        return cast(Any, super()).assign(value, *args, **kwargs)
 
     def _check_change(self, method: str) -> None:
         if self.aggregation == _SUM and not self._is_own():
@@ -299,7 +211,23 @@ def _checked(kind: type[ExchangedVariable], method: str, check: Callable[..., An
     setattr(kind, method, write)
 
 
+def _scattered(method: str) -> None:
+    """Makes a method of `OnWriteVariable` that writes rows exchange them first."""
+
+    def scatter(
+        self: OnWriteVariable, sparse_delta: tf.IndexedSlices, *args: object, **kwargs: object
+    ) -> Any:
+        if method in _REPLACING_SCATTERS:
+            self._check_first(method)
+        plain = getattr(super(OnWriteVariable, self), method)
+        return plain(self._written(sparse_delta), *args, **kwargs)
+
+    setattr(OnWriteVariable, method, scatter)
+
+
+for _method in _SCATTERS:
+    _scattered(_method)
 for _method in _INDEXED_WRITES:
     _checked(OnWriteVariable, _method, OnWriteVariable._check_outside)
-for _method in (*_SCATTERS, *_INDEXED_WRITES, "_strided_slice_assign"):
+for _method in (*_CHANGES, *_SCATTERS, *_INDEXED_WRITES, "_strided_slice_assign"):
     _checked(OnReadVariable, _method, OnReadVariable._check_change)
