@@ -10,6 +10,13 @@ size_t LeastBytes<DeclareResult>() {
   return sizeof(StatusCode) + sizeof(uint32_t);
 }
 
+// What most messages are: these fields, in the order in which they travel.
+#define BYTEPS_FIELDS(Message, ...)                                                \
+  template <typename Archive>                                                      \
+  void Fields(Archive& archive, typename Archive::template Of<Message>& message) { \
+    archive(__VA_ARGS__);                                                          \
+  }
+
 template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<TensorDescription>& message) {
   archive.Name(message.name, kMaxNameBytes);
@@ -20,20 +27,9 @@ void Fields(Archive& archive, typename Archive::template Of<TensorDescription>& 
   archive.Check(message.dtype <= DType::kInt64 && message.kind <= ExchangeKind::kTable);
 }
 
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<PartPlacement>& message) {
-  archive(message.element_count, message.server, message.version);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<TableEntry>& message) {
-  archive(message.tensor, message.key, message.variant, message.parts);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<DeclareRequest>& message) {
-  archive(message.request_id, message.tensors);
-}
+BYTEPS_FIELDS(PartPlacement, message.element_count, message.server, message.version)
+BYTEPS_FIELDS(TableEntry, message.tensor, message.key, message.variant, message.parts)
+BYTEPS_FIELDS(DeclareRequest, message.request_id, message.tensors)
 
 template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<DeclareResult>& message) {
@@ -41,30 +37,11 @@ void Fields(Archive& archive, typename Archive::template Of<DeclareResult>& mess
   if (message.status.ok()) archive(message.entry);
 }
 
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<DeclareReply>& message) {
-  archive(message.request_id, message.results);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<TableUpdate>& message) {
-  archive(message.update_id, message.entries);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<TableAck>& message) {
-  archive(message.update_id);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<Heartbeat>& message) {
-  archive(message.silent_servers);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<Goodbye>& message) {
-  archive(message.ranks);
-}
+BYTEPS_FIELDS(DeclareReply, message.request_id, message.results)
+BYTEPS_FIELDS(TableUpdate, message.update_id, message.entries)
+BYTEPS_FIELDS(TableAck, message.update_id)
+BYTEPS_FIELDS(Heartbeat, message.silent_servers)
+BYTEPS_FIELDS(Goodbye, message.ranks)
 
 template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<PeerLost>& message) {
@@ -75,10 +52,7 @@ void Fields(Archive& archive, typename Archive::template Of<PeerLost>& message) 
 template <typename Archive>
 void Fields(Archive&, typename Archive::template Of<JobEnded>&) {}
 
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<Relay>& message) {
-  archive(message.from, message.to, message.bytes);
-}
+BYTEPS_FIELDS(Relay, message.from, message.to, message.bytes)
 
 template <typename Archive>
 void Fields(Archive& archive, typename Archive::template Of<StalledTensor>& message) {
@@ -98,135 +72,42 @@ void Fields(Archive& archive, typename Archive::template Of<StallAnswer>& messag
   archive.Check(message.sent.size() <= kMostStalled);
 }
 
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<StallNotice>& message) {
-  archive(message.reporter, message.text);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<LinkReport>& message) {
-  archive(message.bytes_per_second, message.round_trip_ns, message.codec_bytes_per_second);
-}
+BYTEPS_FIELDS(StallNotice, message.reporter, message.text)
+BYTEPS_FIELDS(LinkReport, message.bytes_per_second, message.round_trip_ns,
+              message.codec_bytes_per_second)
 
 template <typename Archive>
 void Fields(Archive&, typename Archive::template Of<PauseRounds>&) {}
 
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<RoundProgress::Tensor>& message) {
-  archive(message.key, message.next_round);
-}
+BYTEPS_FIELDS(RoundProgress::Tensor, message.key, message.next_round)
+BYTEPS_FIELDS(RoundProgress, message.tensors)
+BYTEPS_FIELDS(NewCut, message.entry, message.first_round)
+BYTEPS_FIELDS(Retune, message.credit_bytes, message.unsent_bytes, message.cuts)
+BYTEPS_FIELDS(WorkerLag, message.contributions, message.dropped, message.total_ns,
+              message.recent_ns, message.max_ns)
+BYTEPS_FIELDS(ArrivalReport::Row, message.rank, message.lag)
+BYTEPS_FIELDS(ArrivalReport, message.rows)
+BYTEPS_FIELDS(Reachable, message.host, message.port)
+BYTEPS_FIELDS(ResumeQuery::Push, message.key, message.part, message.round)
+BYTEPS_FIELDS(ResumeQuery, message.pushes)
+BYTEPS_FIELDS(ResumeAnswer::Push, message.key, message.part, message.round, message.received_bytes)
+BYTEPS_FIELDS(ResumeAnswer, message.incomplete)
+BYTEPS_FIELDS(ServerLost, message.version, message.server)
+BYTEPS_FIELDS(PartProgress::Part, message.key, message.part, message.next_round, message.has_result,
+              message.has_earlier)
+BYTEPS_FIELDS(PartProgress, message.version, message.parts)
+BYTEPS_FIELDS(PartsMoved::Part, message.key, message.part, message.next_round, message.result_from,
+              message.earlier_from)
+BYTEPS_FIELDS(PartsMoved, message.update_id, message.version, message.entries, message.parts)
+BYTEPS_FIELDS(ResultProgress, message.tensors)
+BYTEPS_FIELDS(ServerRejoined::Part, message.key, message.variant, message.part)
+BYTEPS_FIELDS(ServerRejoined, message.version, message.server, message.host_id, message.host,
+              message.port, message.parts)
+BYTEPS_FIELDS(Joined::Failed, message.worker, message.key, message.next_round)
+BYTEPS_FIELDS(Joined::Clock, message.worker, message.key, message.next_round, message.lead)
+BYTEPS_FIELDS(Joined, message.ranks, message.last, message.problem, message.failed, message.clocks)
 
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<RoundProgress>& message) {
-  archive(message.tensors);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<NewCut>& message) {
-  archive(message.entry, message.first_round);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<Retune>& message) {
-  archive(message.credit_bytes, message.unsent_bytes, message.cuts);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<WorkerLag>& message) {
-  archive(message.contributions, message.dropped, message.total_ns, message.recent_ns,
-          message.max_ns);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ArrivalReport::Row>& message) {
-  archive(message.rank, message.lag);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ArrivalReport>& message) {
-  archive(message.rows);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<Reachable>& message) {
-  archive(message.host, message.port);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ResumeQuery::Push>& message) {
-  archive(message.key, message.part, message.round);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ResumeQuery>& message) {
-  archive(message.pushes);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ResumeAnswer::Push>& message) {
-  archive(message.key, message.part, message.round, message.received_bytes);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ResumeAnswer>& message) {
-  archive(message.incomplete);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ServerLost>& message) {
-  archive(message.version, message.server);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<PartProgress::Part>& message) {
-  archive(message.key, message.part, message.next_round, message.has_result, message.has_earlier);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<PartProgress>& message) {
-  archive(message.version, message.parts);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<PartsMoved::Part>& message) {
-  archive(message.key, message.part, message.next_round, message.result_from, message.earlier_from);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<PartsMoved>& message) {
-  archive(message.update_id, message.version, message.entries, message.parts);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ResultProgress>& message) {
-  archive(message.tensors);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ServerRejoined::Part>& message) {
-  archive(message.key, message.variant, message.part);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ServerRejoined>& message) {
-  archive(message.version, message.server, message.host_id, message.host, message.port,
-          message.parts);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<Joined::Failed>& message) {
-  archive(message.worker, message.key, message.next_round);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<Joined::Clock>& message) {
-  archive(message.worker, message.key, message.next_round, message.lead);
-}
-
-template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<Joined>& message) {
-  archive(message.ranks, message.last, message.problem, message.failed, message.clocks);
-}
+#undef BYTEPS_FIELDS
 
 namespace {
 
