@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/transition.h"
 #include "cc/wire/control.h"
 
 namespace byteps {
@@ -31,12 +32,7 @@ class Failover {
 
   // "PartProgress": that of the last worker, or the last of the others leaves. "TableAck": that of
   // the last server. docs/states.md draws this.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kIdle, "ServerLost", State::kAsking},
       {State::kIdle, "ServerRejoined", State::kAsking},
       {State::kAsking, "ServerLost", State::kAsking},

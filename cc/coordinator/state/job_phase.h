@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/transition.h"
 #include "cc/wire/control.h"
 
 namespace byteps {
@@ -21,12 +22,7 @@ class JobPhase {
   };
 
   // "Loss": of somebody without whom the job cannot go on. docs/states.md draws this.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kRunning, "Loss", State::kFailed},
       {State::kRunning, "last worker has left", State::kOver},
       {State::kFailed, "last worker has left", State::kOver},

@@ -38,7 +38,7 @@ void PeerTable::SetState(JobPeer* peer, JobPeer::State state) {
 }
 
 bool PeerTable::Follow(JobPeer* peer, std::string_view event) {
-  for (const JobPeer::Transition& row : JobPeer::kTransitions) {
+  for (const Transition<JobPeer::State>& row : JobPeer::kTransitions) {
     if (row.from != peer->state || row.event != event) continue;
     SetState(peer, row.to);
     return true;

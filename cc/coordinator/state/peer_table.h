@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cc/base/job.h"
+#include "cc/base/transition.h"
 #include "cc/coordinator/state/effects.h"
 #include "cc/coordinator/state/table_updates.h"
 #include "cc/wire/control.h"
@@ -27,12 +28,7 @@ struct JobPeer {
   };
 
   // docs/states.md draws this.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kExpected, "connects", State::kConnected},
       {State::kExpected, "lost", State::kLost},
       {State::kConnected, "Goodbye", State::kLeft},

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cc/base/job.h"
+#include "cc/base/transition.h"
 #include "cc/coordinator/state/declarations.h"
 #include "cc/coordinator/state/effects.h"
 #include "cc/coordinator/state/failover.h"
@@ -29,12 +30,7 @@ class Retuning {
 
   // "sizes": the last LinkReport is in, and no tensor is cut anew; "cuts": some are. "all
   // hold": the last RoundProgress is in, and the last TableAck. docs/states.md draws this.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kMeasuring, "sizes", State::kTuned},
       {State::kMeasuring, "cuts", State::kPausing},
       {State::kPausing, "all paused", State::kTuned},

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "cc/base/transition.h"
 #include "cc/coordinator/state/effects.h"
 #include "cc/coordinator/state/joins.h"
 #include "cc/coordinator/state/peer_table.h"
@@ -23,12 +24,7 @@ class Stalls {
 
   // "collected": the time for that is over. "answered": all have, or had the time for it.
   // docs/states.md draws this.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kNone, "StallQuery", State::kCollecting},
       {State::kCollecting, "StallQuery", State::kCollecting},
       {State::kCollecting, "collected", State::kAsked},

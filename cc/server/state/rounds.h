@@ -42,6 +42,7 @@
 #include "cc/base/lowest_round.h"
 #include "cc/base/members.h"
 #include "cc/base/status.h"
+#include "cc/base/transition.h"
 #include "cc/server/state/grace_window.h"
 #include "cc/server/state/part_sum.h"
 #include "cc/server/state/round_history.h"
@@ -63,12 +64,7 @@ class RoundsState {
   };
   // "round fails": a contribution that is still arriving is answered at its end. "round ends": the
   // next one is open, in which nobody has pushed yet.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kAbsent, "Begin", State::kReceiving},
       {State::kReceiving, "End", State::kWaiting},
       {State::kReceiving, "End after round fails", State::kAnswered},

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cc/base/status.h"
+#include "cc/base/transition.h"
 
 namespace byteps {
 
@@ -28,32 +29,17 @@ class GroupPhase {
   };
 
   // docs/states.md draws these.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kConnecting, "connected", State::kConnected},
       {State::kConnecting, "Fail", State::kFailed},
       {State::kConnected, "Fail", State::kFailed},
   };
-  struct LogTransition {
-    LogState from;
-    const char* event;
-    LogState to;
-  };
-  static constexpr LogTransition kLogTransitions[] = {
+  static constexpr Transition<LogState> kLogTransitions[] = {
       {LogState::kOpen, "end published", LogState::kPublished},
       {LogState::kOpen, "end followed", LogState::kEnded},
       {LogState::kPublished, "end followed", LogState::kEnded},
   };
-  struct PresenceTransition {
-    PresenceState from;
-    const char* event;
-    PresenceState to;
-  };
-  static constexpr PresenceTransition kPresenceTransitions[] = {
+  static constexpr Transition<PresenceState> kPresenceTransitions[] = {
       {PresenceState::kHere, "OnStop", PresenceState::kLeaving},
       {PresenceState::kHere, "destroyed", PresenceState::kGone},
       {PresenceState::kLeaving, "destroyed", PresenceState::kGone},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/base/transition.h"
 #include "cc/gpu/cuda_driver.h"
 #include "cc/worker/state/exchange.h"
 
@@ -39,12 +40,7 @@ class StagedTensor {
 
   // "last part": no step uses the memory any more. "error": no step uses it. docs/states.md draws
   // this.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kEnqueued, "computed", State::kComputed},
       {State::kEnqueued, "placed", State::kPlaced},
       {State::kComputed, "placed", State::kStarted},

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/transition.h"
 #include "cc/codec/part_forms.h"
 #include "cc/wire/control.h"
 #include "cc/wire/outgoing_frame.h"
@@ -35,22 +36,12 @@ struct Exchange {
     kAnswered,
   };
   // docs/states.md draws these.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kBegun, "placement", State::kPlaced}, {State::kBegun, "refusal", State::kEnded},
       {State::kBegun, "error", State::kEnded},      {State::kPlaced, "last reply", State::kEnded},
       {State::kPlaced, "error", State::kEnded},
   };
-  struct PartTransition {
-    PartState from;
-    const char* event;
-    PartState to;
-  };
-  static constexpr PartTransition kPartTransitions[] = {
+  static constexpr Transition<PartState> kPartTransitions[] = {
       {PartState::kWaiting, "credit", PartState::kInFlight},
       {PartState::kInFlight, "reply", PartState::kAnswered},
       {PartState::kInFlight, "ResumeAnswer", PartState::kWaiting},

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "cc/base/status.h"
+#include "cc/base/transition.h"
 #include "cc/wire/control.h"
 #include "cc/worker/state/part_id.h"
 
@@ -25,12 +26,7 @@ class WorkerFailover {
 
   // "drained": the last connection to a lost server has closed, and the last reply about a part
   // that moves is in. Then PartProgress is due. docs/states.md draws this.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kNormal, "ServerLost", State::kDraining},
       {State::kNormal, "ServerRejoined", State::kDraining},
       {State::kDraining, "ServerLost", State::kDraining},

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cc/base/status.h"
+#include "cc/base/transition.h"
 #include "cc/wire/handshake.h"
 
 namespace byteps {
@@ -25,12 +26,7 @@ class Lifecycle {
   };
 
   // docs/states.md draws this.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kRunning, "Fail", State::kFailed},
       {State::kRunning, "Stop", State::kStopped},
       {State::kFailed, "Stop", State::kStopped},

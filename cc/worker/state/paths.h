@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cc/base/job.h"
+#include "cc/base/transition.h"
 #include "cc/wire/outgoing_frame.h"
 #include "cc/worker/state/part_id.h"
 #include "cc/worker/state/part_queue.h"
@@ -37,12 +38,7 @@ struct ServerPath {
     kReady,   // pushes may be sent
   };
   // docs/states.md draws this.
-  struct Transition {
-    State from;
-    const char* event;
-    State to;
-  };
-  static constexpr Transition kTransitions[] = {
+  static constexpr Transition<State> kTransitions[] = {
       {State::kClosed, "first connection", State::kReady},
       {State::kClosed, "connection again", State::kAsking},
       {State::kAsking, "ResumeAnswer", State::kReady},
