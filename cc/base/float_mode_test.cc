@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cfenv>
-#include <cmath>
 #include <limits>
 
 namespace byteps {

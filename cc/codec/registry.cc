@@ -1,7 +1,6 @@
 // Codecs by name.
 #include <charconv>
 #include <map>
-#include <utility>
 
 #include "cc/codec/cast_codec.h"
 #include "cc/codec/dithering_codec.h"

@@ -9,7 +9,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <utility>
 #include <variant>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "cc/coordinator/coordinator_transaction.h"
 
-#include <string>
 #include <utility>
 
 #include "cc/base/logging.h"

@@ -3,10 +3,8 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "cc/engine/testing/test_job.h"
 

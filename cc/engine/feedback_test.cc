@@ -1,7 +1,6 @@
 // Error feedback of compressed sums, in whole jobs over real sockets.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>

@@ -2,13 +2,10 @@
 // the middle of pushes, replies and control frames, and every sum exact. Not in a thread of the
 // processes, but in a proxy, so that the kernel tells both ends as it does in a real break.
 #include <atomic>
-#include <chrono>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cc/base/clock.h"

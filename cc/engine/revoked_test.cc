@@ -1,9 +1,6 @@
 // What an exchange that has failed still had to send, and was still receiving.
 #include <algorithm>
-#include <chrono>
 #include <memory>
-#include <thread>
-#include <vector>
 
 #include "cc/engine/testing/gated_proxy.h"
 #include "cc/engine/testing/test_job.h"

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <future>
-#include <thread>
 
 #include "cc/gpu/testing/test_gpus.h"
 

@@ -1,6 +1,5 @@
 #include "cc/gpu/sequencer.h"
 
-#include <algorithm>
 #include <iterator>
 #include <string>
 #include <utility>

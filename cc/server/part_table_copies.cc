@@ -5,7 +5,6 @@
 // that has made n changes, and asks for the next one only afterwards: so it has exactly n, and so
 // have the rows that are here. A change concerns the rows that are here. No change is kept.
 #include <cstring>
-#include <utility>
 
 #include "cc/server/kept_tables.h"
 #include "cc/server/part_table.h"

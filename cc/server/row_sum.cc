@@ -7,7 +7,6 @@
 // and one addition, whatever the number of workers.
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <utility>
 #include <vector>
 

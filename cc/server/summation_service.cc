@@ -5,7 +5,6 @@
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
-#include "cc/base/mutex.h"
 #include "cc/codec/part_forms.h"
 #include "cc/server/arrival_lags.h"
 #include "cc/server/membership.h"

@@ -1,7 +1,6 @@
 // The part of RoundsState for rounds that fail, and for what is said then. Texts name few of many
 // workers: each of those who wait gets one.
 #include <algorithm>
-#include <utility>
 
 #include "cc/server/state/rounds.h"
 

@@ -1,7 +1,6 @@
 // The part of RoundsState for others that have ended or been lost, and for workers that give a
 // round up.
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "cc/server/state/rounds.h"

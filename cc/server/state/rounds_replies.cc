@@ -1,6 +1,4 @@
 // The part of RoundsState for what workers are answered.
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "cc/server/state/participants.h"

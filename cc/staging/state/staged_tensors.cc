@@ -1,7 +1,5 @@
 #include "cc/staging/state/staged_tensors.h"
 
-#include <utility>
-
 namespace byteps {
 
 void StagedTensors::OnComputed(const TensorPointer& tensor, GroupEffects* effects) {
