@@ -19,12 +19,9 @@ void LogNotice(const CoordinatorEffects::Notice& notice) {
   }
   for (const auto& [name, value] : notice.figures) event.fields.emplace_back(name, value);
   switch (notice.level) {
-    case Level::kInfo:
-      return LogInfo(notice.text, event);
-    case Level::kWarning:
-      return LogWarning(notice.text, event);
-    case Level::kError:
-      return LogError(notice.text, event);
+    case Level::kInfo: return LogInfo(notice.text, event);
+    case Level::kWarning: return LogWarning(notice.text, event);
+    case Level::kError: return LogError(notice.text, event);
   }
 }
 

@@ -43,21 +43,11 @@ class Mutator {
       case 1:
         if (!input->empty()) (*input)[at] = static_cast<char>(random_());
         break;
-      case 2:
-        input->resize(at);
-        break;
-      case 3:
-        input->insert(at, random_() % 64, static_cast<char>(random_()));
-        break;
-      case 4:
-        input->erase(at, random_() % 16);
-        break;
-      case 5:
-        PutNumber(input, at, 4);
-        break;
-      case 6:
-        PutNumber(input, at, 8);
-        break;
+      case 2: input->resize(at); break;
+      case 3: input->insert(at, random_() % 64, static_cast<char>(random_())); break;
+      case 4: input->erase(at, random_() % 16); break;
+      case 5: PutNumber(input, at, 4); break;
+      case 6: PutNumber(input, at, 8); break;
       default:
         const std::string& other = seeds_[random_() % seeds_.size()];
         input->replace(at, std::string::npos, other, random_() % (other.size() + 1));

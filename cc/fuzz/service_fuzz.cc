@@ -111,15 +111,11 @@ class Job {
     if (!input->Take(&step, sizeof(step))) return false;
     const int32_t rank = step.worker % kWorkers;
     switch (static_cast<Event>(step.event % static_cast<uint8_t>(Event::kCount))) {
-      case Event::kBreak:
-        Close(rank, Unavailable("reset by peer"));
-        break;
+      case Event::kBreak: Close(rank, Unavailable("reset by peer")); break;
       case Event::kComesEarly:
         if (is_open_[rank]) ComeBeforeTheBreak(rank);
         break;
-      case Event::kLeaves:
-        workers_.service.OnWorkersLeft({rank});
-        break;
+      case Event::kLeaves: workers_.service.OnWorkersLeft({rank}); break;
       case Event::kIsLost:
         workers_.service.OnWorkerLost(rank, Unavailable("worker is lost"));
         break;

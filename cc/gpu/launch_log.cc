@@ -38,16 +38,10 @@ Status LaunchLog::Add(const LaunchReport& report) {
                     std::to_string(local_size_) + " on this host");
   }
   switch (report.kind) {
-    case LaunchReport::Kind::kReady:
-      return AddReady(report);
-    case LaunchReport::Kind::kReplied:
-      return AddReplied(report);
-    case LaunchReport::Kind::kFailed:
-      AddFailed(report);
-      return OkStatus();
-    case LaunchReport::Kind::kLeaving:
-      AddLeaving(report.local_rank);
-      return OkStatus();
+    case LaunchReport::Kind::kReady: return AddReady(report);
+    case LaunchReport::Kind::kReplied: return AddReplied(report);
+    case LaunchReport::Kind::kFailed: AddFailed(report); return OkStatus();
+    case LaunchReport::Kind::kLeaving: AddLeaving(report.local_rank); return OkStatus();
   }
   return Internal(RankName(report.local_rank) + " sent a report of an unknown kind");
 }

@@ -12,22 +12,14 @@ constexpr int kOldestVersion = 21000;  // bfloat16
 
 int NcclDType(DType dtype) {
   switch (dtype) {
-    case DType::kInt8:
-      return 0;
-    case DType::kUInt8:
-      return 1;
-    case DType::kInt32:
-      return 2;
-    case DType::kInt64:
-      return 4;
-    case DType::kFloat16:
-      return 6;
-    case DType::kFloat32:
-      return 7;
-    case DType::kFloat64:
-      return 8;
-    case DType::kBFloat16:
-      return 9;
+    case DType::kInt8: return 0;
+    case DType::kUInt8: return 1;
+    case DType::kInt32: return 2;
+    case DType::kInt64: return 4;
+    case DType::kFloat16: return 6;
+    case DType::kFloat32: return 7;
+    case DType::kFloat64: return 8;
+    case DType::kBFloat16: return 9;
   }
   return -1;
 }

@@ -25,12 +25,8 @@ void Store(DType dtype, int value, uint8_t* to) {
   uint32_t bits = 0;
   std::memcpy(&bits, &number, sizeof(bits));
   switch (dtype) {
-    case DType::kFloat32:
-      std::memcpy(to, &number, 4);
-      return;
-    case DType::kFloat64:
-      std::memcpy(to, &wide, 8);
-      return;
+    case DType::kFloat32: std::memcpy(to, &number, 4); return;
+    case DType::kFloat64: std::memcpy(to, &wide, 8); return;
     case DType::kBFloat16:
       bits >>= 16;
       std::memcpy(to, &bits, 2);
@@ -39,8 +35,7 @@ void Store(DType dtype, int value, uint8_t* to) {
       bits = value == 0 ? 0 : (bits >> 13) - (112 << 10);  // the exponent's bias is 15, not 127
       std::memcpy(to, &bits, 2);
       return;
-    default:
-      std::memcpy(to, &whole, DTypeSize(dtype));  // little-endian
+    default: std::memcpy(to, &whole, DTypeSize(dtype));  // little-endian
   }
 }
 

@@ -74,21 +74,11 @@ void PartTable::Handle(int32_t rank, std::vector<Reply>* replies) {
   std::shared_ptr<Buffer> answer;
   Status status;
   switch (worker.request.kind) {
-    case TableRequest::Kind::kCopy:
-      status = Copy(worker, &answer);
-      break;
-    case TableRequest::Kind::kRefill:
-      status = Refill(worker);
-      break;
-    case TableRequest::Kind::kFill:
-      status = Fill(worker);
-      break;
-    case TableRequest::Kind::kMark:
-      status = Mark(worker);
-      break;
-    case TableRequest::Kind::kKept:
-      status = TellKept(rank, &answer);
-      break;
+    case TableRequest::Kind::kCopy: status = Copy(worker, &answer); break;
+    case TableRequest::Kind::kRefill: status = Refill(worker); break;
+    case TableRequest::Kind::kFill: status = Fill(worker); break;
+    case TableRequest::Kind::kMark: status = Mark(worker); break;
+    case TableRequest::Kind::kKept: status = TellKept(rank, &answer); break;
     case TableRequest::Kind::kDrop:
       if (options_.kept != nullptr) options_.kept->DropAll();
       break;
@@ -96,10 +86,8 @@ void PartTable::Handle(int32_t rank, std::vector<Reply>* replies) {
       Release(rank);
       FailWaiting(Released(), replies);  // who waits for a change does so in vain
       break;
-    case TableRequest::Kind::kState:
-      break;
-    default:
-      status = Read(worker, &answer);
+    case TableRequest::Kind::kState: break;
+    default: status = Read(worker, &answer);
   }
   if (status.ok() && answer == nullptr) status = TellState(rank, &answer);
   Answer(rank, status, std::move(answer), replies);
@@ -119,19 +107,11 @@ void PartTable::HandleChange(int32_t rank, std::vector<Reply>* replies) {
       const Status made = NewAnswer(rank, 0, &answer);
       return Answer(rank, made, std::move(answer), replies);
     }
-    case TableChanges::Verdict::kLost:
-      Lose(replies);
-      return Answer(rank, Lost(), nullptr, replies);
-    case TableChanges::Verdict::kMissed:
-      return Answer(rank, Lost(), nullptr, replies);
-    case TableChanges::Verdict::kLeft:
-      return Answer(rank, left_, nullptr, replies);
-    case TableChanges::Verdict::kWait:
-      worker.state = State::kWaiting;
-      return;
-    case TableChanges::Verdict::kReady:
-      worker.state = State::kWaiting;
-      return MakeChange(replies);
+    case TableChanges::Verdict::kLost: Lose(replies); return Answer(rank, Lost(), nullptr, replies);
+    case TableChanges::Verdict::kMissed: return Answer(rank, Lost(), nullptr, replies);
+    case TableChanges::Verdict::kLeft: return Answer(rank, left_, nullptr, replies);
+    case TableChanges::Verdict::kWait: worker.state = State::kWaiting; return;
+    case TableChanges::Verdict::kReady: worker.state = State::kWaiting; return MakeChange(replies);
   }
 }
 
@@ -227,17 +207,13 @@ Status PartTable::Change(const std::vector<int32_t>& ranks) {
     requests.push_back(request);
   }
   switch (requests[0].kind) {
-    case TableRequest::Kind::kMake:
-      return MakeTable(ranks);
-    case TableRequest::Kind::kResume:
-      return ResumeTable(ranks);
-    case TableRequest::Kind::kUpdate:
-      return rows_->Update(requests);
+    case TableRequest::Kind::kMake: return MakeTable(ranks);
+    case TableRequest::Kind::kResume: return ResumeTable(ranks);
+    case TableRequest::Kind::kUpdate: return rows_->Update(requests);
     case TableRequest::Kind::kWrite:
       for (const TableRequest& request : requests) rows_->Write(request);
       return OkStatus();
-    default:
-      return Internal(Title() + ": a read is no change");
+    default: return Internal(Title() + ": a read is no change");
   }
 }
 

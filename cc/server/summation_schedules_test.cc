@@ -59,12 +59,9 @@ class SimulatedWorker {
     const size_t index = &path - paths_.data();
     switch (Draw(calm ? 4 : 24)) {
       case 0:
-      case 1:
-        return Read(&path);
-      case 4:
-        return Draw(4) == 0 && is_live_ ? End("it took too long") : void();
-      case 5:
-        return Draw(8) == 0 && path.connection != nullptr ? Break(&path) : void();
+      case 1: return Read(&path);
+      case 4: return Draw(4) == 0 && is_live_ ? End("it took too long") : void();
+      case 5: return Draw(8) == 0 && path.connection != nullptr ? Break(&path) : void();
       default:
         if (path.connection == nullptr) return ComeAgain(static_cast<uint32_t>(index));
         return Write(&path, calm);

@@ -23,28 +23,16 @@ std::string Numbers(DType dtype, const std::vector<int>& numbers) {
     const auto put = [&](auto value) { std::memcpy(place, &value, sizeof(value)); };
     const float as_float = static_cast<float>(numbers[i]);
     switch (dtype) {
-      case DType::kFloat32:
-        put(as_float);
-        break;
-      case DType::kFloat64:
-        put(static_cast<double>(numbers[i]));
-        break;
+      case DType::kFloat32: put(as_float); break;
+      case DType::kFloat64: put(static_cast<double>(numbers[i])); break;
       case DType::kFloat16:
       case DType::kBFloat16:
         ActiveSumKernels().finish(dtype, place, &as_float, 1, 1);  // has a test of its own
         break;
-      case DType::kInt8:
-        put(static_cast<int8_t>(numbers[i]));
-        break;
-      case DType::kUInt8:
-        put(static_cast<uint8_t>(numbers[i]));
-        break;
-      case DType::kInt32:
-        put(static_cast<int32_t>(numbers[i]));
-        break;
-      case DType::kInt64:
-        put(static_cast<int64_t>(numbers[i]));
-        break;
+      case DType::kInt8: put(static_cast<int8_t>(numbers[i])); break;
+      case DType::kUInt8: put(static_cast<uint8_t>(numbers[i])); break;
+      case DType::kInt32: put(static_cast<int32_t>(numbers[i])); break;
+      case DType::kInt64: put(static_cast<int64_t>(numbers[i])); break;
     }
   }
   return bytes;

@@ -9,13 +9,9 @@ DeviceForm DeviceFormOf(const BlockCodec* codec, const PartSeed& seed) {
   if (codec == nullptr) return form;
   switch (codec->id()) {
     case CodecId::kInt8:
-    case CodecId::kFloat8:
-      form.element_bits = 8;
-      break;
+    case CodecId::kFloat8: form.element_bits = 8; break;
     case CodecId::kInt4:
-    case CodecId::kThc:
-      form.element_bits = 4;
-      break;
+    case CodecId::kThc: form.element_bits = 4; break;
     case CodecId::kThcSum: {
       const auto& sum = *static_cast<const ThcSumCodec*>(codec);
       form.element_bits = sum.element_bits();
@@ -23,8 +19,7 @@ DeviceForm DeviceFormOf(const BlockCodec* codec, const PartSeed& seed) {
       form.divisor = sum.divisor();
       break;
     }
-    default:
-      return form;
+    default: return form;
   }
   form.codec = codec->id();
   form.block = static_cast<uint32_t>(codec->block_elements());

@@ -120,24 +120,15 @@ Status LocalGroup::Follow(const LaunchEntry& entry) {
   BYTEPS_RETURN_IF_ERROR(launches_.Next(entry, tensor, &launch));
   one_host_stages_.Start(launch.together);
   switch (launch.kind) {
-    case Launch::Kind::kNothing:
-      break;
+    case Launch::Kind::kNothing: break;
     case Launch::Kind::kReduce:
     case Launch::Kind::kReduceForAll:
       stages_.Reduce(tensor, entry.part, launch.kind == Launch::Kind::kReduceForAll);
       break;
-    case Launch::Kind::kBroadcast:
-      stages_.Broadcast(tensor, entry.part);
-      break;
-    case Launch::Kind::kExchange:
-      one_host_stages_.Start({tensor});
-      break;
-    case Launch::Kind::kGather:
-      one_host_stages_.Gather(tensor, entry.rows);
-      break;
-    case Launch::Kind::kFail:
-      FailTensor(tensor, launch.reason);
-      break;
+    case Launch::Kind::kBroadcast: stages_.Broadcast(tensor, entry.part); break;
+    case Launch::Kind::kExchange: one_host_stages_.Start({tensor}); break;
+    case Launch::Kind::kGather: one_host_stages_.Gather(tensor, entry.rows); break;
+    case Launch::Kind::kFail: FailTensor(tensor, launch.reason); break;
   }
   return OkStatus();
 }

@@ -36,14 +36,10 @@ DeviceSpan SpanOf(const StagedTensor& tensor, uint32_t part) {
 
 NcclOperation OperationOf(const TensorDescription& tensor) {
   switch (tensor.kind) {
-    case ExchangeKind::kMin:
-      return NcclOperation::kMin;
-    case ExchangeKind::kMax:
-      return NcclOperation::kMax;
-    case ExchangeKind::kProduct:
-      return NcclOperation::kProduct;
-    default:
-      return NcclOperation::kSum;
+    case ExchangeKind::kMin: return NcclOperation::kMin;
+    case ExchangeKind::kMax: return NcclOperation::kMax;
+    case ExchangeKind::kProduct: return NcclOperation::kProduct;
+    default: return NcclOperation::kSum;
   }
 }
 

@@ -55,22 +55,14 @@ struct ScalarLoops {
 template <typename Visitor>
 inline void VisitType(DType dtype, const Visitor& visitor) {
   switch (dtype) {
-    case DType::kFloat32:
-      return visitor.template Visit<float>();
-    case DType::kFloat64:
-      return visitor.template Visit<double>();
-    case DType::kFloat16:
-      return visitor.template Visit<Half>();
-    case DType::kBFloat16:
-      return visitor.template Visit<BFloat16>();
-    case DType::kInt8:
-      return visitor.template Visit<int8_t>();
-    case DType::kUInt8:
-      return visitor.template Visit<uint8_t>();
-    case DType::kInt32:
-      return visitor.template Visit<int32_t>();
-    case DType::kInt64:
-      return visitor.template Visit<int64_t>();
+    case DType::kFloat32: return visitor.template Visit<float>();
+    case DType::kFloat64: return visitor.template Visit<double>();
+    case DType::kFloat16: return visitor.template Visit<Half>();
+    case DType::kBFloat16: return visitor.template Visit<BFloat16>();
+    case DType::kInt8: return visitor.template Visit<int8_t>();
+    case DType::kUInt8: return visitor.template Visit<uint8_t>();
+    case DType::kInt32: return visitor.template Visit<int32_t>();
+    case DType::kInt64: return visitor.template Visit<int64_t>();
   }
 }
 

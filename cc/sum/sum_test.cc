@@ -97,20 +97,13 @@ void WriteAs(uint8_t* to, T value) {
 template <typename F>
 void WithAccumulatorType(DType dtype, F f) {
   switch (AccumulatorDType(dtype)) {
-    case DType::kFloat32:
-      return f(float{});
-    case DType::kFloat64:
-      return f(double{});
-    case DType::kInt8:
-      return f(int8_t{});
-    case DType::kUInt8:
-      return f(uint8_t{});
-    case DType::kInt32:
-      return f(int32_t{});
-    case DType::kInt64:
-      return f(int64_t{});
-    default:
-      FAIL() << "no accumulator type";
+    case DType::kFloat32: return f(float{});
+    case DType::kFloat64: return f(double{});
+    case DType::kInt8: return f(int8_t{});
+    case DType::kUInt8: return f(uint8_t{});
+    case DType::kInt32: return f(int32_t{});
+    case DType::kInt64: return f(int64_t{});
+    default: FAIL() << "no accumulator type";
   }
 }
 

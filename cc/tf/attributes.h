@@ -17,22 +17,14 @@ namespace byteps {
 
 inline absl::Status ToAbslStatus(const Status& status) {
   switch (status.code()) {
-    case StatusCode::kOk:
-      return absl::OkStatus();
-    case StatusCode::kInvalidArgument:
-      return absl::InvalidArgumentError(status.message());
-    case StatusCode::kFailedPrecondition:
-      return absl::FailedPreconditionError(status.message());
-    case StatusCode::kUnavailable:
-      return absl::UnavailableError(status.message());
-    case StatusCode::kDeadlineExceeded:
-      return absl::DeadlineExceededError(status.message());
-    case StatusCode::kCancelled:
-      return absl::CancelledError(status.message());
-    case StatusCode::kResourceExhausted:
-      return absl::ResourceExhaustedError(status.message());
-    case StatusCode::kInternal:
-      return absl::InternalError(status.message());
+    case StatusCode::kOk: return absl::OkStatus();
+    case StatusCode::kInvalidArgument: return absl::InvalidArgumentError(status.message());
+    case StatusCode::kFailedPrecondition: return absl::FailedPreconditionError(status.message());
+    case StatusCode::kUnavailable: return absl::UnavailableError(status.message());
+    case StatusCode::kDeadlineExceeded: return absl::DeadlineExceededError(status.message());
+    case StatusCode::kCancelled: return absl::CancelledError(status.message());
+    case StatusCode::kResourceExhausted: return absl::ResourceExhaustedError(status.message());
+    case StatusCode::kInternal: return absl::InternalError(status.message());
   }
   return absl::InternalError("unknown engine status: " + status.ToString());
 }
@@ -40,15 +32,9 @@ inline absl::Status ToAbslStatus(const Status& status) {
 inline absl::Status ToDType(tensorflow::DataType type, DType* dtype) {
   if (ParseDType(tensorflow::DataTypeString(type), dtype)) return absl::OkStatus();
   switch (type) {  // TensorFlow's own spellings
-    case tensorflow::DT_FLOAT:
-      *dtype = DType::kFloat32;
-      return absl::OkStatus();
-    case tensorflow::DT_DOUBLE:
-      *dtype = DType::kFloat64;
-      return absl::OkStatus();
-    case tensorflow::DT_HALF:
-      *dtype = DType::kFloat16;
-      return absl::OkStatus();
+    case tensorflow::DT_FLOAT: *dtype = DType::kFloat32; return absl::OkStatus();
+    case tensorflow::DT_DOUBLE: *dtype = DType::kFloat64; return absl::OkStatus();
+    case tensorflow::DT_HALF: *dtype = DType::kFloat16; return absl::OkStatus();
     default:
       return absl::InvalidArgumentError("tf_byteps cannot exchange tensors of type " +
                                         tensorflow::DataTypeString(type));

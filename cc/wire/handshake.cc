@@ -95,12 +95,9 @@ Status GetStatus(ByteReader& reader, uint32_t magic, Status* status) {
 
 const char* RoleName(Role role) {
   switch (role) {
-    case Role::kWorker:
-      return "worker";
-    case Role::kServer:
-      return "server";
-    case Role::kCoordinator:
-      return "coordinator";
+    case Role::kWorker: return "worker";
+    case Role::kServer: return "server";
+    case Role::kCoordinator: return "coordinator";
   }
   return "unknown role";
 }

@@ -88,54 +88,29 @@ inline xla::ffi::Error ToCallError(const Status& status) {
     return xla::ffi::Error(code, status.message());
   };
   switch (status.code()) {
-    case StatusCode::kOk:
-      return xla::ffi::Error::Success();
-    case StatusCode::kInvalidArgument:
-      return error(XLA_FFI_Error_Code_INVALID_ARGUMENT);
-    case StatusCode::kFailedPrecondition:
-      return error(XLA_FFI_Error_Code_FAILED_PRECONDITION);
-    case StatusCode::kUnavailable:
-      return error(XLA_FFI_Error_Code_UNAVAILABLE);
-    case StatusCode::kDeadlineExceeded:
-      return error(XLA_FFI_Error_Code_DEADLINE_EXCEEDED);
-    case StatusCode::kCancelled:
-      return error(XLA_FFI_Error_Code_CANCELLED);
-    case StatusCode::kResourceExhausted:
-      return error(XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
-    case StatusCode::kInternal:
-      return error(XLA_FFI_Error_Code_INTERNAL);
+    case StatusCode::kOk: return xla::ffi::Error::Success();
+    case StatusCode::kInvalidArgument: return error(XLA_FFI_Error_Code_INVALID_ARGUMENT);
+    case StatusCode::kFailedPrecondition: return error(XLA_FFI_Error_Code_FAILED_PRECONDITION);
+    case StatusCode::kUnavailable: return error(XLA_FFI_Error_Code_UNAVAILABLE);
+    case StatusCode::kDeadlineExceeded: return error(XLA_FFI_Error_Code_DEADLINE_EXCEEDED);
+    case StatusCode::kCancelled: return error(XLA_FFI_Error_Code_CANCELLED);
+    case StatusCode::kResourceExhausted: return error(XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
+    case StatusCode::kInternal: return error(XLA_FFI_Error_Code_INTERNAL);
   }
   return error(XLA_FFI_Error_Code_UNKNOWN);
 }
 
 inline bool ToDType(xla::ffi::DataType type, DType* dtype) {
   switch (type) {
-    case xla::ffi::DataType::F32:
-      *dtype = DType::kFloat32;
-      return true;
-    case xla::ffi::DataType::F64:
-      *dtype = DType::kFloat64;
-      return true;
-    case xla::ffi::DataType::F16:
-      *dtype = DType::kFloat16;
-      return true;
-    case xla::ffi::DataType::BF16:
-      *dtype = DType::kBFloat16;
-      return true;
-    case xla::ffi::DataType::S8:
-      *dtype = DType::kInt8;
-      return true;
-    case xla::ffi::DataType::U8:
-      *dtype = DType::kUInt8;
-      return true;
-    case xla::ffi::DataType::S32:
-      *dtype = DType::kInt32;
-      return true;
-    case xla::ffi::DataType::S64:
-      *dtype = DType::kInt64;
-      return true;
-    default:
-      return false;
+    case xla::ffi::DataType::F32: *dtype = DType::kFloat32; return true;
+    case xla::ffi::DataType::F64: *dtype = DType::kFloat64; return true;
+    case xla::ffi::DataType::F16: *dtype = DType::kFloat16; return true;
+    case xla::ffi::DataType::BF16: *dtype = DType::kBFloat16; return true;
+    case xla::ffi::DataType::S8: *dtype = DType::kInt8; return true;
+    case xla::ffi::DataType::U8: *dtype = DType::kUInt8; return true;
+    case xla::ffi::DataType::S32: *dtype = DType::kInt32; return true;
+    case xla::ffi::DataType::S64: *dtype = DType::kInt64; return true;
+    default: return false;
   }
 }
 

@@ -117,32 +117,19 @@ void Adadelta(const RowRule& rule, T rate, const T* gradient, uint64_t width, T*
 template <typename T>
 RowUpdate<T> RowUpdateOf(RowRule::Kind kind) {
   switch (kind) {
-    case RowRule::Kind::kSgd:
-      return Sgd<T>;
-    case RowRule::Kind::kAdagrad:
-      return Adagrad<T>;
-    case RowRule::Kind::kRowWiseAdagrad:
-      return RowWiseAdagrad<T>;
-    case RowRule::Kind::kMomentum:
-      return Momentum<T, false>;
-    case RowRule::Kind::kNesterov:
-      return Momentum<T, true>;
-    case RowRule::Kind::kAdam:
-      return Adam<T, false>;
-    case RowRule::Kind::kAmsgrad:
-      return Adam<T, true>;
-    case RowRule::Kind::kFtrl:
-      return Ftrl<T>;
-    case RowRule::Kind::kRmsprop:
-      return Rmsprop<T, false, false>;
-    case RowRule::Kind::kRmspropMomentum:
-      return Rmsprop<T, true, false>;
-    case RowRule::Kind::kRmspropCentered:
-      return Rmsprop<T, false, true>;
-    case RowRule::Kind::kRmspropCenteredMomentum:
-      return Rmsprop<T, true, true>;
-    case RowRule::Kind::kAdadelta:
-      return Adadelta<T>;
+    case RowRule::Kind::kSgd: return Sgd<T>;
+    case RowRule::Kind::kAdagrad: return Adagrad<T>;
+    case RowRule::Kind::kRowWiseAdagrad: return RowWiseAdagrad<T>;
+    case RowRule::Kind::kMomentum: return Momentum<T, false>;
+    case RowRule::Kind::kNesterov: return Momentum<T, true>;
+    case RowRule::Kind::kAdam: return Adam<T, false>;
+    case RowRule::Kind::kAmsgrad: return Adam<T, true>;
+    case RowRule::Kind::kFtrl: return Ftrl<T>;
+    case RowRule::Kind::kRmsprop: return Rmsprop<T, false, false>;
+    case RowRule::Kind::kRmspropMomentum: return Rmsprop<T, true, false>;
+    case RowRule::Kind::kRmspropCentered: return Rmsprop<T, false, true>;
+    case RowRule::Kind::kRmspropCenteredMomentum: return Rmsprop<T, true, true>;
+    case RowRule::Kind::kAdadelta: return Adadelta<T>;
   }
   return Sgd<T>;
 }

@@ -96,12 +96,9 @@ struct SetTensor {
 
   std::vector<uint8_t> ToBytes(const std::vector<float>& values) const {
     switch (description.dtype) {
-      case DType::kFloat32:
-        return BytesAs<float>(values);
-      case DType::kUInt8:
-        return BytesAs<uint8_t>(values);
-      default:
-        return BytesOf(description.dtype, values);
+      case DType::kFloat32: return BytesAs<float>(values);
+      case DType::kUInt8: return BytesAs<uint8_t>(values);
+      default: return BytesOf(description.dtype, values);
     }
   }
   // What a worker's exchange begins with.
@@ -123,12 +120,9 @@ struct SetTensor {
         return Coded(sum, Divisor());
       }
       case ExchangeKind::kGather:
-      case ExchangeKind::kAllToAll:
-        return ToBytes(Concatenated(round, rank, row_counts));
-      case ExchangeKind::kBroadcast:
-        return ToBytes(Given(round, description.root_rank));
-      default:
-        return ToBytes(Reduced(round, from));
+      case ExchangeKind::kAllToAll: return ToBytes(Concatenated(round, rank, row_counts));
+      case ExchangeKind::kBroadcast: return ToBytes(Given(round, description.root_rank));
+      default: return ToBytes(Reduced(round, from));
     }
   }
   // Before it is rounded, if it is.

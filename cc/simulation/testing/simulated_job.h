@@ -158,8 +158,7 @@ class SimulatedJob final : private SimulationRun {
                                                 programs_ == Programs::kJoins, &faults_, &outcome_,
                                                 [this](int32_t rank) { return GpuOf(rank); });
         break;
-      default:
-        rounds_.emplace(&*drawn_, &schedule_, &faults_, &outcome_);
+      default: rounds_.emplace(&*drawn_, &schedule_, &faults_, &outcome_);
     }
   }
 

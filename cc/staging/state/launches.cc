@@ -23,15 +23,9 @@ Status Launches::Next(const LaunchEntry& entry, const TensorPointer& tensor, Lau
   if (entry.part >= tensor->part_count())
     return Internal(entry.ToString() + ": it has no such part here");
   switch (entry.kind) {
-    case LaunchEntry::Kind::kReduce:
-      launch->kind = Launch::Kind::kReduce;
-      break;
-    case LaunchEntry::Kind::kReduceForAll:
-      launch->kind = Launch::Kind::kReduceForAll;
-      break;
-    case LaunchEntry::Kind::kBroadcast:
-      launch->kind = Launch::Kind::kBroadcast;
-      break;
+    case LaunchEntry::Kind::kReduce: launch->kind = Launch::Kind::kReduce; break;
+    case LaunchEntry::Kind::kReduceForAll: launch->kind = Launch::Kind::kReduceForAll; break;
+    case LaunchEntry::Kind::kBroadcast: launch->kind = Launch::Kind::kBroadcast; break;
     case LaunchEntry::Kind::kExchange: {
       const ExchangeKind kind = tensor->gpu.tensor.kind;
       if (kind != ExchangeKind::kGather && kind != ExchangeKind::kBroadcast) {
@@ -44,8 +38,7 @@ Status Launches::Next(const LaunchEntry& entry, const TensorPointer& tensor, Lau
       break;
     }
     case LaunchEntry::Kind::kFail:
-    case LaunchEntry::Kind::kEnd:
-      break;
+    case LaunchEntry::Kind::kEnd: break;
   }
   return OkStatus();
 }

@@ -130,10 +130,8 @@ Status RdmaConnection::TakeCompletions() {
 Status RdmaConnection::OnCompletion(const QueuePair::Completion& completion) {
   std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
   switch (completion.kind) {
-    case QueuePair::Kind::kReceivedSlot:
-      return OnReceivedSlots(completion);
-    case QueuePair::Kind::kReceivedSend:
-      return OnReceivedSend(completion);
+    case QueuePair::Kind::kReceivedSlot: return OnReceivedSlots(completion);
+    case QueuePair::Kind::kReceivedSend: return OnReceivedSend(completion);
     case QueuePair::Kind::kWritten: {
       std::lock_guard<std::mutex> lock(send_mutex_);
       window_->OnWritten(completion.index, &finished);

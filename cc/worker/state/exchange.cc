@@ -71,17 +71,14 @@ uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
     return codec->EncodedBytes(entry->parts[part].element_count);
   if (by_parts) return part_requests[part].input != nullptr ? PartBytes(part) : 0;
   switch (request.tensor.kind) {
-    case ExchangeKind::kBroadcast:
-      return rank == request.tensor.root_rank ? PartBytes(part) : 0;
+    case ExchangeKind::kBroadcast: return rank == request.tensor.root_rank ? PartBytes(part) : 0;
     case ExchangeKind::kGather:
     case ExchangeKind::kAllToAll:
     case ExchangeKind::kTable:
       return request.splits.size() * sizeof(int64_t) +
              request.gather_rows * request.tensor.ByteCount();
-    case ExchangeKind::kRowSum:
-      return request.coded_bytes;
-    default:
-      return PartBytes(part);
+    case ExchangeKind::kRowSum: return request.coded_bytes;
+    default: return PartBytes(part);
   }
 }
 

@@ -33,15 +33,10 @@ Status Replies::OnFrame(const Source& source, const FrameHeader& header, Receive
     transmission_->MeasureLink(header.credit_bytes, effects);
   }
   switch (header.type) {
-    case FrameType::kCredit:
-      return OkStatus();
-    case FrameType::kRequested:
-      OnRequested(header);
-      return OkStatus();
-    case FrameType::kReply:
-      return OnReply(source, header, std::move(payload), effects);
-    default:
-      return Internal(source.peer_name + " sent a frame that is not a reply");
+    case FrameType::kCredit: return OkStatus();
+    case FrameType::kRequested: OnRequested(header); return OkStatus();
+    case FrameType::kReply: return OnReply(source, header, std::move(payload), effects);
+    default: return Internal(source.peer_name + " sent a frame that is not a reply");
   }
 }
 

@@ -254,8 +254,7 @@ class OrdersTest : public WithdrawalsTest {
  protected:
   Effects Do(char event) {
     switch (event) {
-      case 'B':
-        return worker_.Begin(exchange_);
+      case 'B': return worker_.Begin(exchange_);
       case 'L': {
         worker_.Do([&](Effects* at) { worker_.state.lost_servers.OnServerLost({1, 0}, at); });
         return worker_.Break(0);
@@ -269,8 +268,7 @@ class OrdersTest : public WithdrawalsTest {
           moved.entries[1].variant = 1;
           EXPECT_TRUE(worker_.state.moved_parts.OnPartsMoved(moved, at).ok());
         });
-      case 'P':
-        return Place();
+      case 'P': return Place();
       case 'R':
         return worker_.Do([&](Effects* at) {
           for (const uint32_t part : {0u, 1u}) {
@@ -281,8 +279,7 @@ class OrdersTest : public WithdrawalsTest {
             worker_.state.exchanges.OnPartReady(exchange_, std::move(request), nullptr, at);
           }
         });
-      default:
-        return GiveUp();
+      default: return GiveUp();
     }
   }
 
