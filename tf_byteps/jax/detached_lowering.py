@@ -1,5 +1,6 @@
 """How exchanges that outlast a program become custom calls: the rules of `detached`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from jax.interpreters import mlir
@@ -10,20 +11,31 @@ from tf_byteps.jax.custom_calls import NUMBER, emit
 from tf_byteps.jax.exchanges import Exchanges
 
 
+def _declared(
+    context: mlir.LoweringRuleContext, values: Sequence[Any], exchanges: Exchanges, passed: int
+) -> tuple[list[str], list[Any], list[Any], list[Any]]:
+    """The names of what a program starts, which it declares, and the operands in three groups.
+
+    They are what the exchanges send, what is used after the start only, and what comes before it.
+    """
+    lowering.check_one_device(context)
+    names = lowering.program_of(context).names(exchanges)
+    count = len(names)
+    lowering.declare(exchanges, names, context.avals_in[:count])
+    operands = list(zip(values, context.avals_in))
+    return names, operands[:count], operands[count : count + passed], operands[count + passed :]
+
+
 def _start_on_cpu(
     context: mlir.LoweringRuleContext, *values: Any, exchanges: Exchanges, kept: int, passed: int
 ) -> list[Any]:
     if not kept:
         raise BytePSError("a program that was traced for a GPU is compiled for the CPU")
-    lowering.check_one_device(context)
-    program = lowering.program_of(context)
-    names, block = program.names(exchanges), program.block(context)
-    operands = list(zip(values, context.avals_in))
-    count = len(names)
-    lowering.declare(exchanges, names, context.avals_in[:count])
-    further, after = operands[count : count + passed], operands[count + passed :]
+    names, sent, further, after = _declared(context, values, exchanges, passed)
+    block = lowering.program_of(context).block(context)
+    group = list(range(len(names)))
     begun, order, _room = lowering.begin(
-        context, exchanges, names, list(range(count)), operands, [], block, after, further
+        context, exchanges, names, group, sent, [], block, after, further
     )
     return [value for value, _aval in [*begun, *order[1:], block.run]]
 
@@ -39,18 +51,14 @@ def _start_on_gpu(
 ) -> list[Any]:
     if kept:
         raise BytePSError("a program that was traced for the CPU is compiled for a GPU")
-    lowering.check_one_device(context)
-    names = lowering.program_of(context).names(exchanges)
-    operands = list(zip(values, context.avals_in))
+    names, sent, further, after = _declared(context, values, exchanges, passed)
     count = len(names)
-    lowering.declare(exchanges, names, context.avals_in[:count])
-    further, after = operands[count : count + passed], operands[count + passed :]
     if not lowering.can_hold_back(context, [aval for _, aval in further]):
         further = []
     number, *passed_on = emit(
         context,
         custom_calls.START_DETACHED,
-        [*operands[:count], *further, *after],
+        [*sent, *further, *after],
         [NUMBER, *(aval for _, aval in further)],
         {count + place: 1 + place for place in range(len(further))},
         exchanges.attributes(names, range(count)),
