@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 
@@ -30,17 +30,6 @@ def of(error: Exception) -> ExchangeError | None:
     return None
 
 
-def is_of_operand(error: Exception) -> bool:
-    """Whether a program got an operand that an earlier one has not made, since an exchange failed.
-
-    Args:
-        error: what a function that was compiled has raised. JAX raises ValueError then.
-    """
-    return (
-        isinstance(error, ValueError) and bool(_ERROR.match(str(error))) and of(error) is not None
-    )
-
-
 def raise_late_failure() -> None:
     """Blocks until what programs have begun on a GPU has ended.
 
@@ -50,6 +39,30 @@ def raise_late_failure() -> None:
     code, _, sentence = wait_for_exchanges().partition(": ")
     if code:
         raise ExchangeError(sentence, code)
+
+
+@contextlib.contextmanager
+def raised_again(
+    kinds: tuple[type[Exception], ...], failure: Callable[[Exception], ExchangeError | None]
+) -> Iterator[None]:
+    """Raises errors of exchanges again, also those that are known only when a GPU has ended.
+
+    Args:
+        kinds: those that may be about an exchange. A ValueError is, if a program got an operand
+            that an earlier one has not made, since an exchange failed.
+        failure: gives the error to raise; None: this one is about no exchange and passes.
+    """
+    try:
+        yield
+        raise_late_failure()
+    except kinds as error:
+        if isinstance(error, ValueError) and not (_ERROR.match(str(error)) and of(error)):
+            raise
+        end_failed_programs()
+        found = failure(error)
+        if found is None:
+            raise
+        raise found from None
 
 
 @contextlib.contextmanager
@@ -68,14 +81,5 @@ def exchange_errors() -> Iterator[None]:
     >>> with tf_byteps.jax.exchange_errors():
     ...     state = jax.block_until_ready(step(state))
     """
-    try:
+    with raised_again((jax.errors.JaxRuntimeError, ValueError), of):
         yield
-        raise_late_failure()
-    except (jax.errors.JaxRuntimeError, ValueError) as error:
-        if isinstance(error, ValueError) and not is_of_operand(error):
-            raise
-        end_failed_programs()
-        found = of(error)
-        if found is None:
-            raise
-        raise found from None

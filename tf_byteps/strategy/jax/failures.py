@@ -18,10 +18,9 @@ import numpy as np
 from tf_byteps import _engine, runtime
 from tf_byteps.errors import ExchangeError
 from tf_byteps.exchange.optimizers import optimizers_of
-from tf_byteps.jax.errors import is_of_operand, raise_late_failure
+from tf_byteps.jax.errors import raised_again
 from tf_byteps.jax.host_copies import copies_on_device, copies_on_host
 from tf_byteps.types import Logs
-from tf_byteps.xla_library import end_failed_programs
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -30,6 +29,7 @@ _SENTENCE = re.compile(r'tensor "[^"\n]*"[^\n]*')
 _CODE = re.compile(
     r"\b(UNAVAILABLE|FAILED_PRECONDITION|CANCELLED|INVALID_ARGUMENT|DEADLINE_EXCEEDED)\b"
 )
+_KINDS = (jax.errors.JaxRuntimeError, _engine.EngineError, ExchangeError, ValueError)
 
 
 class Keep(keras.callbacks.Callback):
@@ -91,19 +91,15 @@ def in_a_sentence(keep: Keep | None = None) -> Iterator[None]:
     Args:
         keep: of the training.
     """
-    try:
-        yield
-        raise_late_failure()
-    except (jax.errors.JaxRuntimeError, _engine.EngineError, ExchangeError, ValueError) as error:
-        if isinstance(error, ValueError) and not is_of_operand(error):
-            raise
-        end_failed_programs()
-        found = of(error)
-        if found is None:
-            raise
-        if keep is not None:
+
+    def found(error: Exception) -> ExchangeError | None:
+        failure = of(error)
+        if failure is not None and keep is not None:
             keep.put_back()
-        raise found from None
+        return failure
+
+    with raised_again(_KINDS, found):
+        yield
 
 
 def of(error: Exception) -> ExchangeError | None:
