@@ -50,10 +50,7 @@ def cpu_rows(path, rounds, workers=4):
         with report.progress() as bar:
             task = bar.add_task(f"CPU time, {path}", total=2 * rounds)
             runs = interleaved(
-                rounds,
-                "CPU s/GB",
-                {"server": engine, "least": baseline},
-                lambda: bar.advance(task),
+                rounds, "CPU s/GB", {"server": engine, "least": baseline}, lambda: bar.advance(task)
             )
     pieces = ", ".join(f"{name} {shown(parts[-1][name])}" for name in parts[-1])
     case = f"{workers} workers, 1 server, payloads by {_NAMES[path]}"

@@ -111,12 +111,7 @@ def bert_large():
     return Model("BERT-large", tuple(tensors))
 
 
-MODELS = {
-    "uniform": uniform,
-    "resnet50": resnet50,
-    "vgg16": vgg16,
-    "bert_large": bert_large,
-}
+MODELS = {"uniform": uniform, "resnet50": resnet50, "vgg16": vgg16, "bert_large": bert_large}
 
 
 def optimal_seconds(workers, servers, model_bytes, bytes_per_second):

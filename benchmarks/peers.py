@@ -78,9 +78,7 @@ class Peer:
 
 
 TORCH = Peer(
-    "torch",
-    ("torch", "numpy"),
-    "import torch.distributed as d; assert d.is_gloo_available()",
+    "torch", ("torch", "numpy"), "import torch.distributed as d; assert d.is_gloo_available()"
 )
 JAX = Peer(
     "jax",

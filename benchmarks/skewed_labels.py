@@ -34,10 +34,7 @@ _CASES = (
 def measure(workers, steps, seeds):
     """Accuracies in percent, means of the seeds: by case, of shuffled and of sorted rows."""
     accuracies = {}
-    with (
-        Job("benchmarks.programs.skewed_training", workers, 1) as job,
-        report.progress() as bar,
-    ):
+    with Job("benchmarks.programs.skewed_training", workers, 1) as job, report.progress() as bar:
         task = bar.add_task("trainings", total=2 * seeds * len(_CASES))
         job.workers.call("join", timeout=300)
         for local_steps, outer in _CASES:

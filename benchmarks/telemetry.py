@@ -139,10 +139,7 @@ def _check_timeline(folder):
 def run(rounds):
     """The rows of the benchmark."""
     tensors = resnet50().tensors
-    settings = {
-        "plain": {},
-        _SCRAPED: {"BYTEPS_METRICS_PORT": str(_PORT)},
-    }
+    settings = {"plain": {}, _SCRAPED: {"BYTEPS_METRICS_PORT": str(_PORT)}}
     with tempfile.TemporaryDirectory(prefix="byteps_bench_") as folder:
         settings[_TIMELINE] = {"BYTEPS_TIMELINE": f"{folder}/"}
         with contextlib.ExitStack() as stack:

@@ -28,10 +28,7 @@ likes = (users % 2 == films % 2).astype("float32")
 
 with bps.BytePSStrategy(sparse_as_dense=DENSE.value).scope():
     user, film = keras.Input([1]), keras.Input([1])
-    rows = [
-        keras.layers.Embedding(USERS, WIDTH)(user),
-        keras.layers.Embedding(FILMS, WIDTH)(film),
-    ]
+    rows = [keras.layers.Embedding(USERS, WIDTH)(user), keras.layers.Embedding(FILMS, WIDTH)(film)]
     hidden = keras.layers.Flatten()(keras.layers.Concatenate()(rows))
     model = keras.Model([user, film], keras.layers.Dense(1, "sigmoid")(hidden))
     # XLA, which Keras chooses on GPUs, would make tables of the rows.

@@ -29,18 +29,10 @@ from tf_byteps.build_facts import (
     num_rank_is_power_2 as num_rank_is_power_2,
     rocm_built as rocm_built,
 )
-from tf_byteps.config import (
-    Config as Config,
-)
-from tf_byteps.errors import (
-    BytePSError as BytePSError,
-)
-from tf_byteps.exchange.compression import (
-    Compression as Compression,
-)
-from tf_byteps.exchange.joining import (
-    join as join,
-)
+from tf_byteps.config import Config as Config
+from tf_byteps.errors import BytePSError as BytePSError
+from tf_byteps.exchange.compression import Compression as Compression
+from tf_byteps.exchange.joining import join as join
 from tf_byteps.exchange.objects import (
     allgather_object as allgather_object,
     broadcast_object as broadcast_object,
@@ -70,9 +62,7 @@ from tf_byteps.keras import (
     DistributedOptimizer as DistributedOptimizer,
     PartialDistributedOptimizer as PartialDistributedOptimizer,
 )
-from tf_byteps.local_steps.outer_sync import (
-    OuterSync as OuterSync,
-)
+from tf_byteps.local_steps.outer_sync import OuterSync as OuterSync
 from tf_byteps.ops import (
     allgather as allgather,
     alltoall as alltoall,
@@ -96,9 +86,7 @@ from tf_byteps.runtime import (
     start_timeline as start_timeline,
     stop_timeline as stop_timeline,
 )
-from tf_byteps.strategy import (
-    BytePSStrategy as BytePSStrategy,
-)
+from tf_byteps.strategy import BytePSStrategy as BytePSStrategy
 from tf_byteps.training.collectives import (
     allreduce as allreduce,
     broadcast_ as broadcast_,
@@ -116,13 +104,8 @@ from tf_byteps.training.scattering import (
     grouped_reducescatter as grouped_reducescatter,
     reducescatter as reducescatter,
 )
-from tf_byteps.training.speed import (
-    get_pushpull_speed as get_pushpull_speed,
-)
-from tf_byteps.training.suspension import (
-    resume as resume,
-    suspend as suspend,
-)
+from tf_byteps.training.speed import get_pushpull_speed as get_pushpull_speed
+from tf_byteps.training.suspension import resume as resume, suspend as suspend
 from tf_byteps.training.tape import (
     DistributedGradientTape as DistributedGradientTape,
     PartialDistributedGradientTape as PartialDistributedGradientTape,

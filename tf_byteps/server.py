@@ -83,9 +83,7 @@ def _serve_elastic_job(config: Config) -> str:
 
 
 def _serve_job(
-    config: Config,
-    answer_timeout: float | None = None,
-    kept: _engine.KeptTables | None = None,
+    config: Config, answer_timeout: float | None = None, kept: _engine.KeptTables | None = None
 ) -> str:
     server = SummationServer(config, kept)
     try:

@@ -14,13 +14,7 @@ from collections.abc import Mapping
 # more than doubled in them.
 _ROUNDS = 5
 
-_COUNTERS = (
-    "outer_rounds",
-    "late_changes",
-    "saved_bytes",
-    "asynchronous_steps",
-    "stale_changes",
-)
+_COUNTERS = ("outer_rounds", "late_changes", "saved_bytes", "asynchronous_steps", "stale_changes")
 _GAUGES = ("steps_since_round", "divergence")
 
 # Outer rounds that a timeline has not taken; later ones replace earlier ones.

@@ -185,11 +185,7 @@ CASES = {
         gpu, lambda: _to_gpu(gpu, gpu.pageable, gpu.third)
     ),
     "cuMemcpyDtoHAsync, pageable, behind it": lambda gpu: gpu.call(
-        "cuMemcpyDtoHAsync_v2",
-        gpu.pageable,
-        gpu.spare_memory,
-        ctypes.c_size_t(_BYTES),
-        gpu.waiting,
+        "cuMemcpyDtoHAsync_v2", gpu.pageable, gpu.spare_memory, ctypes.c_size_t(_BYTES), gpu.waiting
     ),
     f"{_QUEUED} x cuMemsetD32Async behind it": lambda gpu: [_memset(gpu) for _ in range(_QUEUED)],
     f"{_QUEUED // 10} x cuGraphLaunch behind it": lambda gpu: [

@@ -31,11 +31,7 @@ class _Tensor:
 
     def start(self):
         return _engine.exchange(
-            self.input,
-            name=self.name,
-            priority=self.priority,
-            output=self.output,
-            codec=self.codec,
+            self.input, name=self.name, priority=self.priority, output=self.output, codec=self.codec
         )
 
     def is_right(self):

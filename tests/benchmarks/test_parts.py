@@ -12,14 +12,7 @@ from benchmarks import cluster, compression_training, goodput, loopback, peers, 
 from benchmarks.cluster import EmulatedCluster
 from benchmarks.jobs import Job
 from benchmarks.measure import Runs, interleaved, ratios
-from benchmarks.models import (
-    MODELS,
-    bert_large,
-    optimal_seconds,
-    resnet50,
-    uniform,
-    vgg16,
-)
+from benchmarks.models import MODELS, bert_large, optimal_seconds, resnet50, uniform, vgg16
 from benchmarks.report import Row
 from benchmarks.wire import measure_wire
 
@@ -73,9 +66,7 @@ def test_bytes_due_are_those_of_the_formula_where_the_load_is_balanced():
 def test_statistics_and_verdicts():
     order = []
     runs = interleaved(
-        3,
-        "s",
-        {"a": lambda: order.append("a") or 2.0, "b": lambda: order.append("b") or 4.0},
+        3, "s", {"a": lambda: order.append("a") or 2.0, "b": lambda: order.append("b") or 4.0}
     )
     assert order == ["a", "b", "b", "a", "a", "b"]
     assert ratios(runs["b"], runs["a"]).median == 2

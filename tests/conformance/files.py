@@ -10,15 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
-from tests.conformance.sides import (
-    BATCH,
-    OPTIMIZER,
-    STEPS,
-    STRATEGY,
-    compiled,
-    numbers,
-    row,
-)
+from tests.conformance.sides import BATCH, OPTIMIZER, STEPS, STRATEGY, compiled, numbers, row
 
 _OPEN_PLAINLY = """
 import json, sys

@@ -5,15 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
-from tests.conformance.sides import (
-    OPTIMIZER,
-    STRATEGY,
-    Side,
-    compiled,
-    dense_model,
-    numbers,
-    row,
-)
+from tests.conformance.sides import OPTIMIZER, STRATEGY, Side, compiled, dense_model, numbers, row
 
 
 def train_dense(side, optimizer, wrap_options=None, **compile_options):

@@ -173,10 +173,7 @@ def _parameters(workers):
     """Rows and columns of the table."""
     return [
         pytest.param(
-            name,
-            column,
-            id=f"{column}-{name}",
-            marks=_marks(name, row, column, is_compiled),
+            name, column, id=f"{column}-{name}", marks=_marks(name, row, column, is_compiled)
         )
         for name, row in running.all_rows().items()
         for column, (mode, size, is_compiled) in COLUMNS.items()

@@ -10,9 +10,7 @@ _QUICK = {"server brief cut 2 workers", "worker long cut 2 workers"}
 
 def _marked(cut):
     return pytest.param(
-        cut,
-        marks=() if str(cut) in _QUICK else pytest.mark.slow,
-        id=str(cut).replace(" ", "-"),
+        cut, marks=() if str(cut) in _QUICK else pytest.mark.slow, id=str(cut).replace(" ", "-")
     )
 
 

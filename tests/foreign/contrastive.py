@@ -133,10 +133,7 @@ def simclr_gathered_uneven(scope):
     return _train_contrastive(scope, True, ROWS)
 
 
-@program(
-    "the same without gathering",
-    differs=OTHER_ROWS,
-)
+@program("the same without gathering", differs=OTHER_ROWS)
 def simclr(scope):
     return _train_contrastive(scope, False, ROWS - ROWS % BATCH)
 
@@ -204,8 +201,7 @@ def moco(scope):
 
 
 @program(
-    "the same with `byteps_kind = 'own'`",
-    differs="a worker's queue holds keys of its own rows",
+    "the same with `byteps_kind = 'own'`", differs="a worker's queue holds keys of its own rows"
 )
 def moco_own(scope):
     return _train_queue(scope, False, ROWS - ROWS % BATCH, "own")

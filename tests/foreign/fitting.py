@@ -165,12 +165,7 @@ def predicting_callback(scope):
     normalization={"synchronized": True},
     name="batch_normalization_synchronized",
 )
-@program(
-    "batch normalization",
-    differs=OWN_ROWS,
-    normalization={},
-    name="batch_normalization",
-)
+@program("batch normalization", differs=OWN_ROWS, normalization={}, name="batch_normalization")
 def _batch_normalization(scope, normalization):
     keras.utils.set_random_seed(4)
     x, y = numbers(ROWS, 4), numbers(ROWS, 1, seed=1)
@@ -180,8 +175,7 @@ def _batch_normalization(scope, normalization):
         model.compile(keras.optimizers.SGD(0.1), "mse")
     validation = (x[:17], y[:17])
     return shown(
-        model,
-        model.fit(x, y, batch_size=BATCH, epochs=2, validation_data=validation, verbose=0),
+        model, model.fit(x, y, batch_size=BATCH, epochs=2, validation_data=validation, verbose=0)
     )
 
 

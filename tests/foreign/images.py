@@ -141,11 +141,7 @@ def mixup(scope):
     return shown(model, model.fit(dataset, epochs=3, verbose=0))
 
 
-@program(
-    "data augmentation by layers of the model",
-    tolerance=0.2,
-    on_average=True,
-)
+@program("data augmentation by layers of the model", tolerance=0.2, on_average=True)
 def augmentation(scope):
     keras.utils.set_random_seed(11)
     x, y = pictures(240)

@@ -39,7 +39,7 @@ _WITHOUT = {
 }
 WITHOUT = {name: reason for reason, names in _WITHOUT.items() for name in names.split()}
 _DIFFERS = {
-    "mixed_precision": "scaled gradients of own rows overflow earlier, and more steps are skipped",
+    "mixed_precision": "scaled gradients of own rows overflow earlier, and more steps are skipped"
 }
 REFUSED = [name for name, reason in WITHOUT.items() if reason == _REFUSED]
 

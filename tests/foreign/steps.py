@@ -47,10 +47,7 @@ def loss_of_a_scalar_weighted(scope):
     return fit(scope, loss=lambda y, made: tf.reduce_mean((y - made) ** 2), fit=more)
 
 
-@program(
-    "`compile(loss=f)`, f returns `tf.reduce_sum(...)`",
-    differs=SUM,
-)
+@program("`compile(loss=f)`, f returns `tf.reduce_sum(...)`", differs=SUM)
 def loss_of_a_sum(scope):
     options = {"optimizer": keras.optimizers.SGD(0.01)}
     return fit(scope, loss=lambda y, made: tf.reduce_sum((y - made) ** 2), **options)
@@ -253,10 +250,7 @@ def added_mean(scope):
     return _added_loss(scope, ops.mean)
 
 
-@program(
-    "`add_loss` of a sum over rows",
-    differs=SUM,
-)
+@program("`add_loss` of a sum over rows", differs=SUM)
 def added_sum(scope):
     return _added_loss(scope, ops.sum)
 

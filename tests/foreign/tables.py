@@ -151,9 +151,6 @@ def _two_towers_adagrad(scope):
     return _retrieval(scope, lambda: keras.optimizers.Adagrad(0.1), False)
 
 
-@program(
-    "two towers, with the other items of the batch as wrong answers",
-    differs=OTHER_ROWS,
-)
+@program("two towers, with the other items of the batch as wrong answers", differs=OTHER_ROWS)
 def two_towers_in_batch(scope):
     return _retrieval(scope, lambda: keras.optimizers.SGD(0.1), True)

@@ -38,11 +38,7 @@ _PAIRS = {
         {"momentum": 0.9, "nesterov": True},
     ),
     "SGD, clipped": (optimizers.LazySGD, keras.optimizers.SGD, {"clipvalue": 0.5}),
-    "Adagrad, clipped": (
-        optimizers.Adagrad,
-        keras.optimizers.Adagrad,
-        {"global_clipnorm": 0.3},
-    ),
+    "Adagrad, clipped": (optimizers.Adagrad, keras.optimizers.Adagrad, {"global_clipnorm": 0.3}),
     "Adam": (optimizers.LazyAdam, keras.optimizers.Adam, {}),
     "Adam, amsgrad": (optimizers.LazyAdam, keras.optimizers.Adam, {"amsgrad": True}),
 }

@@ -2,11 +2,7 @@
 
 import pytest
 
-ENVIRONMENT = {
-    "KERAS_BACKEND": "jax",
-    "JAX_PLATFORMS": "cpu",
-    "BYTEPS_OPERATION_TIMEOUT": "240",
-}
+ENVIRONMENT = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "BYTEPS_OPERATION_TIMEOUT": "240"}
 # As some programs' dtype asks for; without it JAX makes float32 of float64.
 IN_FLOAT64 = {**ENVIRONMENT, "JAX_ENABLE_X64": "1"}
 

@@ -111,9 +111,7 @@ def fitted(model, x, y, epochs=2, others=()):
     np.testing.assert_array_equal(x, before[0])
     np.testing.assert_array_equal(y, before[1])
     return facts(
-        model,
-        history,
-        optimizer=[np.asarray(variable) for variable in model.optimizer.variables],
+        model, history, optimizer=[np.asarray(variable) for variable in model.optimizer.variables]
     )
 
 

@@ -15,11 +15,7 @@ def refusals():
     model = model_of()
     errors = {
         name: error_of(tf_byteps.BytePSStrategy, **{name: value})
-        for name, value in {
-            "local_steps": 4,
-            "staleness": 2,
-            "x": 1,
-        }.items()
+        for name, value in {"local_steps": 4, "staleness": 2, "x": 1}.items()
     }
     errors["cross_step"] = error_of(tf_byteps.BytePSStrategy, cross_step="yes")
     errors["backup"] = error_of(tf_byteps.BytePSStrategy, cross_step=True, backup_workers=1)

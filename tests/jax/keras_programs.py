@@ -21,13 +21,7 @@ from failing_programs import (  # noqa: F401
     refusals,
 )
 from keras_models import Batches, Losses, data, facts, model_of
-from step_programs import (  # noqa: F401
-    at_once,
-    compiled_at_once,
-    exchanged,
-    own_optimizers,
-    own_steps,
-)
+from step_programs import at_once, compiled_at_once, exchanged, own_optimizers, own_steps  # noqa: F401
 
 import tf_byteps
 

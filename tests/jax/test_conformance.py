@@ -15,11 +15,7 @@ pytest.importorskip("jax", reason="Keras on JAX needs jax")
 _GROUP_SECONDS = 1500
 
 # In `make test`; the others are in make test-long.
-_QUICK = (
-    "early_stopping",
-    "gradient_accumulation",
-    "uneven_arrays",
-)
+_QUICK = ("early_stopping", "gradient_accumulation", "uneven_arrays")
 
 _WITH_THREE_WORKERS = (
     "all_lengths_modulo_the_batch",

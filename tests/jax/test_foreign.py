@@ -8,11 +8,7 @@ from tests.jax import choosing
 pytest.importorskip("jax", reason="Keras on JAX needs jax")
 
 # In `make test`; the others are in `make test-long`.
-_QUICK = (
-    "evaluating_callback",
-    "recommender",
-    "structured_data",
-)
+_QUICK = ("evaluating_callback", "recommender", "structured_data")
 # JAX computes the softmax of attention in float32, also of float64. So the gradient of the keys'
 # bias, which is zero, is rounding, which Adam makes larger: the bias differs by up to 7e-6.
 _WITH_TWO_WORKERS_ONLY = ("text_transformer_adam", "vision_transformer")

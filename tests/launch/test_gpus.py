@@ -2,13 +2,7 @@
 
 import pytest
 
-from tf_byteps.gpus import (
-    assigned_gpu,
-    beside_gpu,
-    devices_in_words,
-    own_gpu,
-    visible_gpus,
-)
+from tf_byteps.gpus import assigned_gpu, beside_gpu, devices_in_words, own_gpu, visible_gpus
 
 
 @pytest.fixture
@@ -116,12 +110,7 @@ def found(name):
 @pytest.mark.parametrize(("gpu", "node"), [("0", 0), ("1", 1), ("GPU-aaa1", 1)])
 def test_a_worker_runs_beside_its_gpu(machine, gpu, node):
     command = beside_gpu(gpu, found, machine / "gpus", machine / "pci")
-    assert command == [
-        "/usr/bin/numactl",
-        f"--cpunodebind={node}",
-        f"--preferred={node}",
-        "--",
-    ]
+    assert command == ["/usr/bin/numactl", f"--cpunodebind={node}", f"--preferred={node}", "--"]
 
 
 def test_where_nothing_is_known_of_nodes_workers_run_anywhere(machine, tmp_path):

@@ -11,10 +11,7 @@ from tests.ops.compression_programs import digest
 pytestmark = pytest.mark.time_limit(300)
 
 _PART_ELEMENTS = 16_384
-_SETTINGS = {
-    "BYTEPS_PARTITION_BYTES": str(4 * _PART_ELEMENTS),
-    "BYTEPS_MIN_COMPRESS_BYTES": "0",
-}
+_SETTINGS = {"BYTEPS_PARTITION_BYTES": str(4 * _PART_ELEMENTS), "BYTEPS_MIN_COMPRESS_BYTES": "0"}
 
 
 def _expected(round_number):

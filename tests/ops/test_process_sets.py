@@ -153,10 +153,7 @@ def test_operations_of_numbers(group):
     for rank, (found, error) in enumerate(group["numbers"]):
         included = [1, *(int(rank in ranks) for ranks in SETS)]
         assert found == list(zip([3, 2, 2, 1], included))
-        assert error == (
-            "ValueError",
-            "there is no process set 9: add it on all workers first",
-        )
+        assert error == ("ValueError", "there is no process set 9: add it on all workers first")
 
 
 def test_what_is_refused(group):
@@ -191,10 +188,7 @@ def test_all_workers_add_the_same(group):
         own, other = (
             ("[0, 1]", "worker 0 adds that of workers [0]")
             if rank
-            else (
-                "[0]",
-                "worker 1 adds that of workers [0, 1]",
-            )
+            else ("[0]", "worker 1 adds that of workers [0, 1]")
         )
         assert f"worker {rank} adds that of workers {own}" in text and other in text
         assert "workers 0,2 is in use already" in found["known"][1]

@@ -58,9 +58,7 @@ def train(step, scope, run_eagerly, jit_compile):
         model.prepare()
         options = {"gradient_accumulation_steps": step.accumulation}
         model.compile(
-            _OPTIMIZERS[step.optimizer](**options),
-            run_eagerly=run_eagerly,
-            jit_compile=jit_compile,
+            _OPTIMIZERS[step.optimizer](**options), run_eagerly=run_eagerly, jit_compile=jit_compile
         )
     logs = model.fit(**_FEEDS[step.feed](x, y), epochs=2, shuffle=False, verbose=0).history
     results = {f"log {key}": values for key, values in logs.items()}

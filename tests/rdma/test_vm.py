@@ -83,8 +83,7 @@ def test_declarations_are_those_of_libibverbs():
 
 
 @pytest.mark.parametrize(
-    "name, least",
-    [("conformance", 14), ("conformance_order", 8), ("conformance_connections", 30)],
+    "name, least", [("conformance", 14), ("conformance_order", 8), ("conformance_connections", 30)]
 )
 def test_conformance(name, least):
     binary = _BINARIES / f"{name}_test"

@@ -115,14 +115,7 @@ def _model(units):
 
 
 def train(
-    folder,
-    kind="dataset",
-    kill=None,
-    cut=None,
-    leaves=False,
-    units=16,
-    epochs=EPOCHS,
-    **options,
+    folder, kind="dataset", kill=None, cut=None, leaves=False, units=16, epochs=EPOCHS, **options
 ):
     """Trains in a folder, from the checkpoint that is there.
 

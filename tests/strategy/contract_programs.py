@@ -19,12 +19,7 @@ from tests.strategy.contract_variables import (  # noqa: F401
     written_in_a_replica,
     written_outside_of_replicas,
 )
-from tests.strategy.library_programs import (  # noqa: F401  (scenarios of the same processes)
-    call,
-    input_fn_iterable,
-    replica_id,
-    summaries,
-)
+from tests.strategy.library_programs import call, input_fn_iterable, replica_id, summaries  # noqa: F401  (scenarios of the same processes)
 
 SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 

@@ -366,11 +366,7 @@ def _fit_with(metric, epochs=3, plain=False):
     evaluated = model.evaluate(*held_out, batch_size=6, verbose=0, return_dict=True)
     again = model.evaluate(*held_out, batch_size=6, verbose=0, return_dict=True)
     logs = {key: [float(value) for value in values] for key, values in history.history.items()}
-    return {
-        "logs": logs,
-        "shown": shown,
-        "evaluated": [evaluated, again],
-    }
+    return {"logs": logs, "shown": shown, "evaluated": [evaluated, again]}
 
 
 def metrics(plain=False):

@@ -10,14 +10,7 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "deferred_logs_programs.py")
 STEPS = 4
 SAVES_EPOCHS = 'saves={"save_freq": "epoch"}'
 SAVES_BATCHES = 'saves={"save_freq": 2}'
-SCENARIOS = [
-    "nobody_looks",
-    "somebody_looks",
-    SAVES_EPOCHS,
-    SAVES_BATCHES,
-    "bar",
-    "interrupted",
-]
+SCENARIOS = ["nobody_looks", "somebody_looks", SAVES_EPOCHS, SAVES_BATCHES, "bar", "interrupted"]
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,7 @@ _PACKAGE = os.path.join(os.path.dirname(tf_byteps.__file__), "")
 PROGRAM = os.path.join(os.path.dirname(__file__), "leaving_programs.py")
 # How often the others wait for who has left: at a step, and with the strategy where the last epoch
 # ends, too.
-SCENARIOS = {
-    "left_by_an_exception": 2,
-    'left_by_an_exception={"distributed_optimizer": true}': 1,
-}
+SCENARIOS = {"left_by_an_exception": 2, 'left_by_an_exception={"distributed_optimizer": true}': 1}
 # What an optimizer makes of the workers' gradients: their sum within a replica, otherwise their
 # average.
 LOOPS = {

@@ -87,10 +87,7 @@ _CALLED_BY_OTHERS = {
     "_test_summary_for_replica_zero_only",
 }
 # TensorFlow skips these ways of calling a method itself.
-_SKIPPED = {
-    ("_test_all_reduce_sum_gradients", False),
-    ("_test_all_reduce_mean_gradients", False),
-}
+_SKIPPED = {("_test_all_reduce_sum_gradients", False), ("_test_all_reduce_mean_gradients", False)}
 
 CONTRACT = [
     "input_fn_iterable",

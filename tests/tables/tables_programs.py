@@ -168,10 +168,7 @@ def saves(folder):
     """Saves in all ways, then trains on. The numbers of workers that load may be others."""
     with tf_byteps.BytePSStrategy().scope():
         model, layer = _made(_table_model, "sum", "RowWiseAdagrad")
-        callbacks = [
-            keras.callbacks.ModelCheckpoint(f"{folder}/kept.keras"),
-            _backup(folder),
-        ]
+        callbacks = [keras.callbacks.ModelCheckpoint(f"{folder}/kept.keras"), _backup(folder)]
         _fit(model, callbacks=callbacks)
         model.save(f"{folder}/model.keras")
         model.save_weights(f"{folder}/model.weights.h5")

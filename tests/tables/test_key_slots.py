@@ -90,10 +90,7 @@ def test_a_table_has_room_for_as_many_keys_as_rows(rows):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"min_count": 0},
-            "min_count of DynamicVocabulary must be an integer of at least 1",
-        ),
+        ({"min_count": 0}, "min_count of DynamicVocabulary must be an integer of at least 1"),
         ({"expire_after_steps": 1.5}, "expire_after_steps of DynamicVocabulary must be an"),
         ({"min_count": None}, "min_count of DynamicVocabulary must be an"),
         ({"when_full": "grow"}, "when_full of DynamicVocabulary must be one of"),

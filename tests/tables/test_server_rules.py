@@ -54,10 +54,7 @@ CASES = {
         optimizers.RMSprop(rho=0.5, epsilon=0.25, momentum=0.125),
         (0.5, 0.25, 0.125),
     ),
-    "centered RMSprop": (
-        optimizers.RMSprop(rho=0.5, epsilon=0.25, centered=True),
-        (0.5, 0.25),
-    ),
+    "centered RMSprop": (optimizers.RMSprop(rho=0.5, epsilon=0.25, centered=True), (0.5, 0.25)),
     "centered RMSprop with momentum": (
         optimizers.RMSprop(rho=0.5, epsilon=0.25, momentum=0.125, centered=True),
         (0.5, 0.25, 0.125),

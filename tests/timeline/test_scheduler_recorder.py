@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 import tf_byteps
-from tests.cluster import (
-    ROOT,
-    Cluster,
-    clean_environment,
-    describe,
-    free_port,
-    run_processes,
-)
+from tests.cluster import ROOT, Cluster, clean_environment, describe, free_port, run_processes
 from tests.engine import programs
 from tf_byteps.timeline.report import main
 from tf_byteps.timeline.scheduler_recorder import PID

@@ -12,10 +12,7 @@ from typing import Any
 from tf_byteps.config import checks
 from tf_byteps.config.options import FIELDS, OPTIONS, Options
 from tf_byteps.config.topology import Topology, topology_of
-from tf_byteps.config.variables import (
-    mention_unused_variables,
-    merge_enable_rdma,
-)
+from tf_byteps.config.variables import mention_unused_variables, merge_enable_rdma
 from tf_byteps.environments import SOURCES
 from tf_byteps.environments.merging import add_place
 from tf_byteps.environments.place import ports_in

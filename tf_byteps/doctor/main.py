@@ -23,19 +23,9 @@ from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.gpus import visible_gpus
 from tf_byteps.launch import ports
 from tf_byteps.launch.allocation import read_allocation
-from tf_byteps.launch.hosts import (
-    Host,
-    address_for,
-    given_hosts,
-    is_local,
-    passed_environment,
-)
+from tf_byteps.launch.hosts import Host, address_for, given_hosts, is_local, passed_environment
 from tf_byteps.launch.launcher import Launcher
-from tf_byteps.launch.parser import (
-    add_host_arguments,
-    add_ports_argument,
-    add_remote_arguments,
-)
+from tf_byteps.launch.parser import add_host_arguments, add_ports_argument, add_remote_arguments
 from tf_byteps.launch.plan import TOPOLOGY, Plan
 from tf_byteps.launch.remote_shells import new_remote_shell
 from tf_byteps.launch.settings import read_setting

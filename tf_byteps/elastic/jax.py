@@ -175,8 +175,7 @@ class _Kind(NamedTuple):
 def _kind(array: jax.Array) -> _Kind:
     is_keys = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     return _Kind(
-        array.sharding if array.committed else None,
-        jax.random.key_impl(array) if is_keys else None,
+        array.sharding if array.committed else None, jax.random.key_impl(array) if is_keys else None
     )
 
 

@@ -89,9 +89,7 @@ def _dithering(params: Mapping[str, Any]) -> CodedCompressor:
     if levels != int(levels) or bits > _MOST_BITS:
         raise _error("k", params["k"], "dithering has a whole number of levels, at most 127")
     return DitheringCompressor(
-        bits=bits,
-        partition=params.get("partition", "linear"),
-        norm=params.get("normalize", "max"),
+        bits=bits, partition=params.get("partition", "linear"), norm=params.get("normalize", "max")
     )
 
 

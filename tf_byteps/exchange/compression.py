@@ -17,12 +17,7 @@ from tf_byteps.exchange.coded import (
     ThcCompressor,
     TopKCompressor,
 )
-from tf_byteps.exchange.compressor import (
-    BF16Compressor,
-    Compressor,
-    FP16Compressor,
-    NoneCompressor,
-)
+from tf_byteps.exchange.compressor import BF16Compressor, Compressor, FP16Compressor, NoneCompressor
 from tf_byteps.exchange.power_sgd import PowerSGDCompressor
 
 

@@ -61,10 +61,7 @@ def broadcast_object(
 
 
 def allgather_object(
-    obj: Any,
-    session: None = None,
-    name: str | None = None,
-    process_set: ProcessSet | None = None,
+    obj: Any, session: None = None, name: str | None = None, process_set: ProcessSet | None = None
 ) -> list[Any]:
     """Gives every worker the objects of all. In eager code only.
 

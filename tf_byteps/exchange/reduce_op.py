@@ -23,7 +23,7 @@ _UNSUPPORTED = {
     "adasum": (
         "it combines gradients pair by pair, which servers that add up do not; use Average and "
         "scale the learning rate"
-    ),
+    )
 }
 
 

@@ -110,8 +110,6 @@ def emit(
         call, has_side_effect=True, operand_output_aliases=dict(in_place or {})
     )
     typed = context.replace(
-        primitive=None,
-        avals_in=[aval for _, aval in operands],
-        avals_out=list(results),
+        primitive=None, avals_in=[aval for _, aval in operands], avals_out=list(results)
     )
     return list(rule(typed, *(value for value, _ in operands), **(with_attributes or {})))

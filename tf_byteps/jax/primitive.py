@@ -137,9 +137,7 @@ def _with_tangents(
             "jax.lax.stop_gradient"
         )
     changed = _exchange_p.bind(
-        *(tangents[i] for i in places),
-        exchanges=exchanges.of(places, _TANGENT),
-        workers=workers,
+        *(tangents[i] for i in places), exchanges=exchanges.of(places, _TANGENT), workers=workers
     )
     out = list(zeros)
     for place, tangent in zip(places, changed):

@@ -33,9 +33,7 @@ from tf_byteps.exchange.process_sets import (
     remove_process_set,
 )
 from tf_byteps.exchange.reduce_op import Average, Max, Min, Product, Sum
-from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what to use instead)
-    Adasum,
-)
+from tf_byteps.exchange.unsupported import Adasum  # noqa: F401  (using one says what to use instead)
 from tf_byteps.keras import callbacks
 from tf_byteps.keras.optimizer import DistributedOptimizer
 from tf_byteps.keras.partial import PartialDistributedOptimizer

@@ -113,11 +113,7 @@ class Framework:
         raise NotImplementedError
 
     def broadcast(
-        self,
-        value: TensorLike,
-        root_rank: int,
-        name: str | None,
-        process_set: ProcessSet | None,
+        self, value: TensorLike, root_rank: int, name: str | None, process_set: ProcessSet | None
     ) -> np.ndarray:
         raise NotImplementedError
 

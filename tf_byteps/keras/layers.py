@@ -31,13 +31,7 @@ from tf_byteps.tables.layout import Layout, ServerLayout, Stack
 from tf_byteps.tables.plan import Plan, features_from
 from tf_byteps.tables.vocabularies import DynamicVocabulary
 
-__all__ = [
-    "DistributedEmbedding",
-    "DynamicVocabulary",
-    "FeatureConfig",
-    "KeyedRows",
-    "TableConfig",
-]
+__all__ = ["DistributedEmbedding", "DynamicVocabulary", "FeatureConfig", "KeyedRows", "TableConfig"]
 
 
 @keras.saving.register_keras_serializable("tf_byteps")

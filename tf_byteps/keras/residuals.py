@@ -112,11 +112,7 @@ class BackupResiduals(keras.callbacks.Callback):
                 os.remove(path)
 
 
-def _write(
-    path: str,
-    residuals: dict[str, tuple[str, np.ndarray]],
-    states: list[Matrix],
-) -> None:
+def _write(path: str, residuals: dict[str, tuple[str, np.ndarray]], states: list[Matrix]) -> None:
     """Whole or not at all, so that a crash leaves no half of a file."""
     head = {
         "residuals": [[name, codec] for name, (codec, _) in residuals.items()],

@@ -196,13 +196,7 @@ def _enter_command(guard: int) -> None:
 def _signals_to_pipe() -> int:
     """A descriptor that becomes readable on signals: one byte for each, its number."""
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    for number in (
-        signal.SIGCHLD,
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGUSR1,
-    ):
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, lambda *_: None)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     return readable

@@ -50,10 +50,7 @@ class Screen:
     """
 
     def __init__(
-        self,
-        stdout: TextIO | None = None,
-        stderr: TextIO | None = None,
-        timestamps: bool = False,
+        self, stdout: TextIO | None = None, stderr: TextIO | None = None, timestamps: bool = False
     ) -> None:
         self._files = {"stdout": stdout or sys.stdout, "stderr": stderr or sys.stderr}
         for file in self._files.values():

@@ -51,9 +51,7 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(_USAGE)
 
 
-def new_parser(
-    kind: type[argparse.ArgumentParser] = _Parser,
-) -> argparse.ArgumentParser:
+def new_parser(kind: type[argparse.ArgumentParser] = _Parser) -> argparse.ArgumentParser:
     """A parser of bpslaunch's arguments, of this class."""
     parser = kind(
         prog="bpslaunch",
@@ -201,9 +199,7 @@ def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
         help='print the output of these workers only, such as "0" or "0,4-7" (default: all)',
     )
     group.add_argument(
-        "--timestamps",
-        action="store_true",
-        help="begin each line that is printed with the time",
+        "--timestamps", action="store_true", help="begin each line that is printed with the time"
     )
 
 
@@ -308,7 +304,5 @@ def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument("--verbose", action="store_true", help="say what is started")
     amount.add_argument(
-        "--quiet",
-        action="store_true",
-        help="print only one line at the end if all goes well",
+        "--quiet", action="store_true", help="print only one line at the end if all goes well"
     )

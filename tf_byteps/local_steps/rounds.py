@@ -252,12 +252,7 @@ class Fragment:
         ]
 
     def _update(
-        self,
-        weights: list[Any],
-        moved: list[Any],
-        sums: list[Any],
-        momentum: Any,
-        own_share: Any,
+        self, weights: list[Any], moved: list[Any], sums: list[Any], momentum: Any, own_share: Any
     ) -> tuple[list[Any], Any, Any]:
         """The outer optimizer: SGD, with Nesterov's momentum if there is one."""
         averages = sums or [started.wait() for started in self._started]

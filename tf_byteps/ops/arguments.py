@@ -9,16 +9,7 @@ from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.ops import bitcast, names
 from tf_byteps.types import ExchangeInput
 
-_SUMMED = (
-    tf.float32,
-    tf.float64,
-    tf.float16,
-    tf.bfloat16,
-    tf.int8,
-    tf.uint8,
-    tf.int32,
-    tf.int64,
-)
+_SUMMED = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int8, tf.uint8, tf.int32, tf.int64)
 _COPIED = (*_SUMMED, *bitcast.DTYPES, tf.string)
 
 

@@ -10,12 +10,7 @@ whose dtypes differ are told, as they are of other differences.
 import tensorflow as tf
 
 # dtype -> one of the same bits, in parts along a last axis.
-_PARTS = {
-    tf.int16: tf.int8,
-    tf.uint16: tf.uint8,
-    tf.uint32: tf.uint8,
-    tf.uint64: tf.uint8,
-}
+_PARTS = {tf.int16: tf.int8, tf.uint16: tf.uint8, tf.uint32: tf.uint8, tf.uint64: tf.uint8}
 _OF_COMPLEX = (tf.complex64, tf.complex128)
 
 #: What `encode` turns into another dtype.

@@ -146,11 +146,7 @@ def _gather(tensor: tf.Tensor, name: str, priority: int, gradient: str) -> tf.Te
     with on_host(name):
         gathered = in_order(
             lambda: kernels().byte_ps_gather(
-                token(name),
-                encoded,
-                tensor_name=name,
-                priority=priority,
-                gradient=gradient,
+                token(name), encoded, tensor_name=name, priority=priority, gradient=gradient
             )
         )
     return bitcast.decode(gathered, tensor.dtype)

@@ -26,11 +26,7 @@ from tf_byteps.types import ExchangeInput
 
 
 def _names_of(
-    tensor: ExchangeInput,
-    scope: str,
-    name: str | None,
-    process_set: ProcessSet | None,
-    **_: object,
+    tensor: ExchangeInput, scope: str, name: str | None, process_set: ProcessSet | None, **_: object
 ) -> list[str]:
     """Of what `push_pull` sends, whatever else it is called with."""
     tensors = tensor if isinstance(tensor, (list, tuple)) else [tensor]

@@ -128,11 +128,7 @@ def _reduce(operation: tf.Operation, gradient: Exchanged, op: str) -> Any:
     with on_host(name):
         return in_order(
             lambda: kernels().byte_ps_push_pull(
-                its_token,
-                value,
-                tensor_name=name,
-                op=op,
-                priority=operation.get_attr("priority"),
+                its_token, value, tensor_name=name, op=op, priority=operation.get_attr("priority")
             )
         )
 

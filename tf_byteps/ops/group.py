@@ -280,11 +280,7 @@ def _name_of_norms(name: str) -> str:
 
 
 def declaration(
-    tensor: tf.Tensor,
-    name: str,
-    op: reduce_op.ReduceOp,
-    backup_workers: int = 0,
-    codec: str = "",
+    tensor: tf.Tensor, name: str, op: reduce_op.ReduceOp, backup_workers: int = 0, codec: str = ""
 ) -> Declaration:
     """How a reduction is declared.
 

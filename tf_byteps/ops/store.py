@@ -42,10 +42,7 @@ def wide(value: Any) -> tf.Tensor:
 
 
 def exchange(
-    tensors: Sequence[Any],
-    exchange_names: Sequence[str],
-    priority: int,
-    staleness: int = UNBOUNDED,
+    tensors: Sequence[Any], exchange_names: Sequence[str], priority: int, staleness: int = UNBOUNDED
 ) -> list[tf.Tensor]:
     """Adds changes to what the servers hold.
 

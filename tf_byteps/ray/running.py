@@ -11,15 +11,7 @@ from ray.exceptions import RayError
 
 from tf_byteps.errors import BytePSError
 from tf_byteps.launch.plan import Plan, Task
-from tf_byteps.ray.actors import (
-    Process,
-    Raised,
-    Returned,
-    Scheduler,
-    Server,
-    Worker,
-    unpickled,
-)
+from tf_byteps.ray.actors import Process, Raised, Returned, Scheduler, Server, Worker, unpickled
 from tf_byteps.ray.placement import Placement
 
 _logger = logging.getLogger("tf_byteps")

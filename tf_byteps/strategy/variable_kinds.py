@@ -48,14 +48,7 @@ class Kind(enum.Enum):
 #: What depends on the rows that a worker had: a step without rows must leave it alone.
 OF_OWN_ROWS = (Kind.STATISTIC, Kind.OWN, Kind.METRIC)
 #: What must have the same bits on all workers where an epoch ends.
-COMMON = (
-    Kind.WEIGHT,
-    Kind.STATISTIC,
-    Kind.SYNCHRONIZED,
-    Kind.COUNTER,
-    Kind.CONSTANT,
-    Kind.SEED,
-)
+COMMON = (Kind.WEIGHT, Kind.STATISTIC, Kind.SYNCHRONIZED, Kind.COUNTER, Kind.CONSTANT, Kind.SEED)
 
 
 def variables(model: keras.Model, *kinds: Kind) -> list[Any]:

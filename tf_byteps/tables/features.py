@@ -49,10 +49,7 @@ def _among_all(stack: Stack, lookups: Sequence[Lookups]) -> list[tf.Tensor]:
 
 
 def _of_keys(
-    stack: Stack,
-    lookups: Sequence[Lookups],
-    counts: Callable[[Lookups], tf.Tensor],
-    training: bool,
+    stack: Stack, lookups: Sequence[Lookups], counts: Callable[[Lookups], tf.Tensor], training: bool
 ) -> list[tf.Tensor]:
     """The rows of several features of tables with vocabularies."""
     tables = [each.feature.table.name for each in lookups]

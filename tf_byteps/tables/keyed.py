@@ -256,9 +256,7 @@ def look_up(
         for number, each in enumerate(different)
     ]
     asked = _packed(
-        tf.concat([each.y for each in different], 0),
-        tf.concat(blocks, 0),
-        tf.concat(seen, 0),
+        tf.concat([each.y for each in different], 0), tf.concat(blocks, 0), tf.concat(seen, 0)
     )
     rows, has_row = _from_owners(stack, asked, tf.concat(blocks, 0), training, name)
     sizes = [tf.size(each.y) for each in different]

@@ -70,11 +70,7 @@ def state(answer: bytes) -> State:
 
 
 def spec(
-    name: str,
-    shape: tuple[int, int],
-    dtype: np.dtype[Any],
-    block: tuple[int, int],
-    rule: Rule,
+    name: str, shape: tuple[int, int], dtype: np.dtype[Any], block: tuple[int, int], rule: Rule
 ) -> bytes:
     """A block of a table.
 

@@ -205,10 +205,7 @@ def _in_the_middle(
 
 
 def _pieces(
-    first: Process,
-    processes: Set[Process],
-    messages: Sequence[_Message],
-    span: tuple[int, int],
+    first: Process, processes: Set[Process], messages: Sequence[_Message], span: tuple[int, int]
 ) -> list[_Piece]:
     """As few as it takes for the bounds to fit: clocks keep their speed until someone sets it."""
     begin, end = span

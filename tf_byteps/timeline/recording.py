@@ -6,14 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tf_byteps.errors import BytePSError
 from tf_byteps.events import Event
-from tf_byteps.timeline.clocks import (
-    Clock,
-    Process,
-    align,
-    aligned,
-    aligned_served,
-    aligned_span,
-)
+from tf_byteps.timeline.clocks import Clock, Process, align, aligned, aligned_served, aligned_span
 from tf_byteps.timeline.files import (
     SCHEDULER,
     SERVERS,

@@ -63,11 +63,7 @@ class Recorder:
         python_steps.end()
         self._file.end(END)
         parts, dropped = read(self.path), self._dropped
-        spans = (
-            read_inputs(self.path),
-            read_python_steps(self.path),
-            read_outer_rounds(self.path),
-        )
+        spans = (read_inputs(self.path), read_python_steps(self.path), read_outer_rounds(self.path))
         if dropped:
             _logger.warning(
                 "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "

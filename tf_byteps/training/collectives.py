@@ -9,14 +9,7 @@ import tensorflow as tf
 from tf_byteps.exchange.compression import AnyCompressor
 from tf_byteps.exchange.process_sets import ProcessSet, scope_of
 from tf_byteps.exchange.reduce_op import ReduceOp
-from tf_byteps.ops import (
-    Compression,
-    batching,
-    broadcast,
-    gather,
-    names,
-    push_pull,
-)
+from tf_byteps.ops import Compression, batching, broadcast, gather, names, push_pull
 
 
 @overload

@@ -175,10 +175,7 @@ class DistributedGradientTape(tf.GradientTape):
 
 
 def PartialDistributedGradientTape(  # noqa: N802 (its name in Horovod)
-    gradtape: tf.GradientTape,
-    *args: object,
-    local_layers: LocalLayers = None,
-    **kwargs: object,
+    gradtape: tf.GradientTape, *args: object, local_layers: LocalLayers = None, **kwargs: object
 ) -> DistributedGradientTape:
     """A `DistributedGradientTape` that leaves the gradients of some layers as they are.
 

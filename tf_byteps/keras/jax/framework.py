@@ -102,11 +102,7 @@ class Jax(Framework):
         return np.array_split(reduced, size_of(process_set))[its_rank or 0]
 
     def broadcast(
-        self,
-        value: TensorLike,
-        root_rank: int,
-        name: str | None,
-        process_set: ProcessSet | None,
+        self, value: TensorLike, root_rank: int, name: str | None, process_set: ProcessSet | None
     ) -> np.ndarray:
         name = collectives.exchange_name(name, "broadcast")
         with jax.enable_x64(True):

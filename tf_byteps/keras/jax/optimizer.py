@@ -56,9 +56,7 @@ class Distributed(DistributedBase):
         )
 
     def apply(
-        self,
-        grads: Iterable[Gradient],
-        trainable_variables: Iterable[keras.Variable] | None = None,
+        self, grads: Iterable[Gradient], trainable_variables: Iterable[keras.Variable] | None = None
     ) -> None:
         """See `keras.optimizers.Optimizer.apply`; reduces the gradients over all workers first."""
         given = None if trainable_variables is None else list(trainable_variables)

@@ -86,11 +86,7 @@ class TensorFlow(Framework):
         ).numpy()
 
     def broadcast(
-        self,
-        value: TensorLike,
-        root_rank: int,
-        name: str | None,
-        process_set: ProcessSet | None,
+        self, value: TensorLike, root_rank: int, name: str | None, process_set: ProcessSet | None
     ) -> np.ndarray:
         return np.asarray(ops.broadcast(value, root_rank, name, process_set=process_set))
 

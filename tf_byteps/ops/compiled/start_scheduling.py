@@ -29,8 +29,7 @@ _PRODUCTS = MATRIX_PRODUCTS | {
 # The numbers of gradients that are exchanged together, these gradients, and what passes through
 # once their exchange has started. Gives the same gradients, and what has passed.
 Start = Callable[
-    [list[int], list[tf.Tensor], list[tf.Tensor]],
-    tuple[list[tf.Tensor], list[tf.Tensor]],
+    [list[int], list[tf.Tensor], list[tf.Tensor]], tuple[list[tf.Tensor], list[tf.Tensor]]
 ]
 
 

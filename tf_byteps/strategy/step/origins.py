@@ -8,13 +8,7 @@ import tensorflow as tf
 _COUNTS = frozenset({"Shape", "ShapeN", "Size"})
 # Whose results all workers have in common.
 _EXCHANGES = frozenset(
-    {
-        "BytePSPushPull",
-        "BytePSPushPullAll",
-        "BytePSBroadcast",
-        "BytePSGather",
-        "BytePSRowSum",
-    }
+    {"BytePSPushPull", "BytePSPushPullAll", "BytePSBroadcast", "BytePSGather", "BytePSRowSum"}
 )
 # By which a number of rows becomes another tensor of it.
 _FORMS = frozenset({"Cast", "Identity", "StridedSlice", "Squeeze", "Reshape", "GatherV2", "Unpack"})

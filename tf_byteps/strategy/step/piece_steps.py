@@ -59,11 +59,7 @@ def distributed_step(strategy: tf.distribute.Strategy, fn: Callable[..., Any]) -
 
 
 def _step(
-    model: Any,
-    fn: Callable[..., Any],
-    is_training: bool,
-    is_weighted: bool,
-    data: object,
+    model: Any, fn: Callable[..., Any], is_training: bool, is_weighted: bool, data: object
 ) -> Any:
     """A training or evaluation step on this worker's piece."""
     rows, static_rows = rows_of(data)

@@ -157,9 +157,7 @@ def handed_to_optimizer(gradients: list[Any], variables: list[Any]) -> tuple[lis
         and not uses.is_reduced(gradient, _variable(variable))
     ]
     for i, each in zip(
-        own,
-        whole_batch([gradients[i] for i in own], [variables[i] for i in own]),
-        strict=True,
+        own, whole_batch([gradients[i] for i in own], [variables[i] for i in own]), strict=True
     ):
         gradients[i] = each
     return gradients, True
