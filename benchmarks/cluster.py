@@ -26,8 +26,6 @@ _MTU = 1500
 _MANY_PROCESSORS = 8
 # Linux's own default, whatever this machine's is: the figures must not depend on that.
 _CONGESTION_CONTROL = "cubic"
-# Of each 1514 bytes on the cable 1448 are payload; used before the rate was measured only.
-NOMINAL_PAYLOAD_SHARE = 1448 / 1514
 
 
 def why_unavailable():

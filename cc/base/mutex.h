@@ -27,12 +27,10 @@
 
 #define BYTEPS_CAPABILITY(name) BYTEPS_THREAD_ATTRIBUTE(capability(name))
 #define BYTEPS_SCOPED_CAPABILITY BYTEPS_THREAD_ATTRIBUTE(scoped_lockable)
-// Of a field, and of what it points to.
+// Of a field.
 #define BYTEPS_GUARDED_BY(mutex) BYTEPS_THREAD_ATTRIBUTE(guarded_by(mutex))
-#define BYTEPS_PT_GUARDED_BY(mutex) BYTEPS_THREAD_ATTRIBUTE(pt_guarded_by(mutex))
 // Of a function, which is called with the mutex locked, or without.
 #define BYTEPS_REQUIRES(...) BYTEPS_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
-#define BYTEPS_REQUIRES_SHARED(...) BYTEPS_THREAD_ATTRIBUTE(requires_shared_capability(__VA_ARGS__))
 #define BYTEPS_EXCLUDES(...) BYTEPS_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 // Of a function, which locks it or unlocks it.
 #define BYTEPS_ACQUIRE(...) BYTEPS_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))

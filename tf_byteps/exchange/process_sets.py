@@ -12,7 +12,7 @@ import operator
 import re
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from tf_byteps import runtime
 from tf_byteps.config import Config
@@ -103,9 +103,6 @@ class _AllWorkers(ProcessSet):
 
 #: All workers of the job. What has no `process_set` is between them.
 global_process_set: ProcessSet = _AllWorkers()
-
-# What `process_set=` takes.
-OptionalProcessSet: TypeAlias = ProcessSet | None
 
 
 def init(

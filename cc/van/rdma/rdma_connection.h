@@ -134,7 +134,6 @@ class RdmaConnection : public Connection,
 
   // TCP connection's thread only.
   std::unique_ptr<QueuePair> prepared_;
-  bool has_answered_ = false;
 
   // Set by the TCP connection's thread, but for the end of kGreeting.
   std::atomic<Stage> stage_{Stage::kAgreeing};
