@@ -38,9 +38,14 @@ class Failure:
 
 
 class Group:
-    """What the scenarios returned: `group[scenario]` has the workers' results, by rank."""
+    """What the scenarios returned: `group[scenario]` has the workers' results, by rank.
+
+    Attributes:
+        size: the number of processes.
+    """
 
     def __init__(self, results, logs):
+        self.size = len(results)
         self._results = results
         self._logs = logs
 

@@ -59,9 +59,7 @@ def _own(rank, hosts):
 @pytest.fixture(scope="module", params=["ab", "aa"])
 def group(request):
     variables = {"BYTEPS_MIN_COMPRESS_BYTES": "1024"}
-    group = _run(test_push_pull_in_jax.PROGRAM, _SCENARIOS, request.param, **variables)
-    group.size = 2
-    return group
+    return _run(test_push_pull_in_jax.PROGRAM, _SCENARIOS, request.param, **variables)
 
 
 @pytest.mark.parametrize("check", _CHECKS, ids=lambda check: check.__name__.removeprefix("test_"))

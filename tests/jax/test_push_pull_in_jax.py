@@ -41,9 +41,7 @@ _ENVIRONMENT = {
 
 @pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
 def group(request):
-    group = workers.run(PROGRAM, SCENARIOS, request.param, **_ENVIRONMENT)
-    group.size = request.param
-    return group
+    return workers.run(PROGRAM, SCENARIOS, request.param, **_ENVIRONMENT)
 
 
 def test_call_before_init_is_an_error(group):

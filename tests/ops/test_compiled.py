@@ -36,9 +36,7 @@ _SIZES = [pytest.param(1, marks=pytest.mark.extended), 2, pytest.param(3, marks=
 
 @pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
 def group(request):
-    group = workers.run(PROGRAM, SCENARIOS, request.param)
-    group.size = request.param
-    return group
+    return workers.run(PROGRAM, SCENARIOS, request.param)
 
 
 def test_call_before_init_is_an_error(group):

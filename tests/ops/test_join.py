@@ -19,9 +19,7 @@ SCENARIOS = ["start", "uneven", "uneven_the_other_way", "tape", "others", "sets"
 @pytest.fixture(scope="module", params=some_extended([1, 2, 3], [2]), ids="{}workers".format)
 def group(request):
     scenarios = SCENARIOS if request.param > 1 else ["start", "uneven", "refusals"]
-    group = workers.run(PROGRAM, scenarios, request.param)
-    group.size = request.param
-    return group
+    return workers.run(PROGRAM, scenarios, request.param)
 
 
 def test_sums_go_on_with_zeros(group):

@@ -47,9 +47,7 @@ _SIZES = [1, pytest.param(2, marks=pytest.mark.slow), 3]
 
 @pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
 def group(request):
-    group = workers.run(PROGRAM, SCENARIOS, request.param)
-    group.size = request.param
-    return group
+    return workers.run(PROGRAM, SCENARIOS, request.param)
 
 
 def test_call_before_init_is_an_error(group):

@@ -31,9 +31,7 @@ ROW_SUMS = {"BYTEPS_ROW_SUM_WORKERS": "1"}
     scope="module", params=some_extended([1, 2, 3, 4], [1, 2, 4]), ids="{}workers".format
 )
 def group(request):
-    group = workers.run(PROGRAM, SCENARIOS, request.param, **ROW_SUMS)
-    group.size = request.param
-    return group
+    return workers.run(PROGRAM, SCENARIOS, request.param, **ROW_SUMS)
 
 
 def test_sums_are_what_a_gather_gives(group):
@@ -142,9 +140,7 @@ def default_group(request):
         "chosen_ways",
         "choices_after_an_error",
     ]
-    group = workers.run(PROGRAM, scenarios, request.param)
-    group.size = request.param
-    return group
+    return workers.run(PROGRAM, scenarios, request.param)
 
 
 def test_by_default_the_first_rows_decide(default_group):

@@ -30,9 +30,7 @@ SCENARIOS = [
 
 @pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda size: f"{size}workers")
 def group(request):
-    group = workers.run(PROGRAM, SCENARIOS, request.param)
-    group.size = request.param
-    return group
+    return workers.run(PROGRAM, SCENARIOS, request.param)
 
 
 def received_by(rank, size):

@@ -15,9 +15,7 @@ SCENARIOS = ["two_shuffles", "random_datasets", "zipped"]
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["1worker", "2workers"])
 def group(request):
-    group = workers.run(PROGRAM, SCENARIOS, request.param)
-    group.size = request.param
-    return group
+    return workers.run(PROGRAM, SCENARIOS, request.param)
 
 
 def test_two_shuffles_on_two_lines_have_two_orders(group):

@@ -59,9 +59,7 @@ _SIZES = [pytest.param(1, marks=pytest.mark.extended), pytest.param(2, marks=pyt
 @pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
 def group(request):
     recorded = asked_values(request, "scenario", test_every_row_once_an_epoch_in_a_new_order)
-    group = workers.run(PROGRAM, [*recorded, *SCENARIOS], request.param)
-    group.size = request.param
-    return group
+    return workers.run(PROGRAM, [*recorded, *SCENARIOS], request.param)
 
 
 def test_pieces_are_those_of_multi_worker_mirrored_strategy(group):
