@@ -52,6 +52,15 @@ def engine_layer(name, deps = [], copts = [], testing_deps = []):
             "@local_gtest//:gtest_main",
         ],
     )
+    layer_tests(deps = [":testing"])
+
+def layer_tests(deps, **kwargs):
+    """The tests of a folder, each a program of its own.
+
+    Args:
+      deps: what they are linked with.
+      **kwargs: what else each `cc_test` is given.
+    """
     for test in native.glob(_TESTS, allow_empty = True):
         cc_test(
             name = test[:-len(".cc")],
@@ -59,5 +68,6 @@ def engine_layer(name, deps = [], copts = [], testing_deps = []):
             srcs = [test],
             copts = WARNINGS + _OF_KERNELS,
             linkstatic = True,
-            deps = [":testing"],
+            deps = deps,
+            **kwargs
         )

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
-#include "cc/worker/state/exchange_request.h"
+#include "cc/tf/named_exchange.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -40,12 +40,6 @@ inline absl::Status ToDType(tensorflow::DataType type, DType* dtype) {
                                         tensorflow::DataTypeString(type));
   }
 }
-
-// An exchange, all but the shape.
-struct NamedExchange {
-  TensorDescription tensor;
-  int32_t priority = kBackwardOrder;
-};
 
 // Checks what each exchange has.
 inline absl::Status SetNameAndType(const std::string& name, tensorflow::DataType type,

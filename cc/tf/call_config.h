@@ -5,19 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "cc/tf/attributes.h"
+#include "cc/tf/named_exchange.h"
+#include "cc/xla/call_text.h"
 
 namespace byteps {
-
-inline std::string ToDigits(const std::string& text) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string digits;
-  for (const unsigned char c : text) {
-    digits += kDigits[c >> 4];
-    digits += kDigits[c & 15];
-  }
-  return digits;
-}
 
 // The attributes as XLA takes them.
 inline std::string ToCallConfig(const std::vector<NamedExchange>& exchanges) {

@@ -3,7 +3,6 @@
 // added up here, to the same bits: where that is better, and first of all to find that out
 // (worker/row_choices.h).
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -11,118 +10,17 @@
 #include <utility>
 #include <vector>
 
-#include "cc/base/coded_rows.h"
-#include "cc/base/mutex.h"
 #include "cc/tf/exchange_kernels.h"
 #include "cc/tf/gathered_rows.h"
+#include "cc/tf/row_blocks.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
 namespace {
 
-// Of one block: what this worker sends, and what comes back.
-struct RowBlock {
-  std::vector<int64_t> indices;
-  std::vector<int64_t> rows;  // where these are in the operation's input
-  std::vector<uint8_t> sent;
-  // The sum, as it comes. Any thread of the engine, until all exchanges have ended.
-  std::unique_ptr<uint8_t[]> received;
-  uint64_t received_bytes = 0;
-};
-
-// Owned by the engine's requests, whose memory it is, and by the operation until that ends.
-struct RowBlocks {
-  int64_t width = 0;
-  uint64_t row_bytes = 0;
-  std::vector<RowBlock> blocks;
-  std::atomic<int> left{0};
-  Mutex mutex;
-  Status error BYTEPS_GUARDED_BY(mutex);  // the first one
-
-  void Note(const Status& status) {
-    MutexLock lock(mutex);
-    if (error.ok()) error = status;
-  }
-  Status FirstError() {
-    MutexLock lock(mutex);
-    return error;
-  }
-};
-
-// Workers that do not make the same exchange: nobody may ever send the other blocks.
-bool IsDisagreement(const Status& status) {
-  return status.code() == StatusCode::kFailedPrecondition ||
-         status.code() == StatusCode::kInvalidArgument;
-}
-
-// What a row of the result is made from.
-struct SummedRow {
-  int64_t index;
-  const uint8_t* row;
-};
-
-absl::Status CheckIndices(const std::string& name, const int64_t* indices, int64_t count,
-                          int64_t limit) {
-  for (int64_t i = 0; i < count; ++i) {
-    if (indices[i] < 0 || (limit >= 0 && indices[i] >= limit)) {
-      return absl::InvalidArgumentError(
-          "'" + name + "': index " + std::to_string(indices[i]) + " is not a row of a table" +
-          (limit < 0 ? "" : " of " + std::to_string(limit) + " rows") +
-          "; check the ids that the embedding is called with");
-    }
-    if (i > 0 && indices[i] <= indices[i - 1]) {
-      return absl::InvalidArgumentError("'" + name + "': the indices must be ascending, but " +
-                                        std::to_string(indices[i]) + " comes after " +
-                                        std::to_string(indices[i - 1]));
-    }
-  }
-  return absl::OkStatus();
-}
-
-void Encode(const int64_t* indices, const uint8_t* rows, int64_t count, int32_t num_blocks,
-            RowBlocks* all) {
-  all->blocks.resize(num_blocks);
-  for (int64_t i = 0; i < count; ++i) {
-    RowBlock& block = all->blocks[BlockOfRow(indices[i], num_blocks)];
-    block.indices.push_back(indices[i]);
-    block.rows.push_back(i);
-  }
-  for (RowBlock& block : all->blocks) {
-    block.sent = EncodeRowIndices(block.indices);
-    block.sent.reserve(block.sent.size() + block.rows.size() * all->row_bytes);
-    for (const int64_t row : block.rows) {
-      const uint8_t* const begin = rows + row * all->row_bytes;
-      block.sent.insert(block.sent.end(), begin, begin + all->row_bytes);
-    }
-    block.rows = {};
-  }
-}
-
-// In ascending order of the indices.
-absl::Status Decode(const std::string& name, RowBlocks* all, std::vector<SummedRow>* rows) {
-  for (RowBlock& block : all->blocks) {
-    uint64_t head_bytes = 0;
-    const Status status = DecodeRowIndices(block.received.get(), block.received_bytes,
-                                           all->row_bytes, &block.indices, &head_bytes);
-    if (!status.ok()) {
-      return absl::InternalError("'" + name + "': the sum of rows is damaged: " + status.message());
-    }
-    const uint8_t* row = block.received.get() + head_bytes;
-    for (const int64_t index : block.indices) {
-      rows->push_back({index, row});
-      row += all->row_bytes;
-    }
-  }
-  if (all->blocks.size() > 1) {
-    std::sort(rows->begin(), rows->end(),
-              [](const SummedRow& a, const SummedRow& b) { return a.index < b.index; });
-  }
-  return absl::OkStatus();
-}
-
 absl::Status WriteOutputs(const std::string& name, RowBlocks* all, OpKernelContext* context) {
   std::vector<SummedRow> rows;
-  TF_RETURN_IF_ERROR(Decode(name, all, &rows));
+  TF_RETURN_IF_ERROR(ToAbslStatus(DecodeRowBlocks(name, all, &rows)));
   const auto count = static_cast<int64_t>(rows.size());
   Tensor *indices = nullptr, *values = nullptr;
   TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({count}), &indices));
@@ -189,17 +87,16 @@ class RowSumOp : public AsyncOpKernel {
         done);
     const std::shared_ptr<Worker> worker = CurrentWorker();
     const auto* const index = static_cast<const int64_t*>(indices.data());
-    const absl::Status status =
-        CheckIndices(exchange_.tensor.name, index, indices.dim_size(0), limit);
     const std::string& name = exchange_.tensor.name;
+    const Status status = CheckRowIndices(name, index, indices.dim_size(0), limit);
     const bool gathers = chooses_ && worker != nullptr && !worker->row_choices().Sums(name);
     // The others' are right perhaps, and they wait.
     if (!status.ok() && worker != nullptr) {
       worker->GiveUpRounds(NamesOf(gathers ? 1 : NumBlocks(worker)),
-                           "it refused the call: " + std::string(status.message()));
+                           "it refused the call: " + status.message());
       if (chooses_) worker->row_choices().Forget(name);
     }
-    OP_REQUIRES_OK_ASYNC(context, status, done);
+    OP_REQUIRES_OK_ASYNC(context, ToAbslStatus(status), done);
     if (gathers) {
       return StartGather(worker, std::make_shared<PendingOperation>(context, std::move(done)),
                          PackRows(index, static_cast<const uint8_t*>(rows.data()), rows.dim_size(0),
@@ -210,8 +107,8 @@ class RowSumOp : public AsyncOpKernel {
     auto all = std::make_shared<RowBlocks>();
     all->width = rows.dim_size(1);
     all->row_bytes = all->width * DTypeSize(exchange_.tensor.dtype);
-    Encode(index, static_cast<const uint8_t*>(rows.data()), rows.dim_size(0), NumBlocks(worker),
-           all.get());
+    EncodeRowBlocks(index, static_cast<const uint8_t*>(rows.data()), rows.dim_size(0),
+                    NumBlocks(worker), all.get());
     Start(chooses_ ? worker : nullptr, std::make_shared<PendingOperation>(context, std::move(done)),
           std::move(all), context->device()->tensorflow_cpu_worker_threads()->workers);
   }

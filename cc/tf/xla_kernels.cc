@@ -17,6 +17,7 @@
 
 #include "cc/base/members.h"
 #include "cc/engine/engine.h"
+#include "cc/tf/attributes.h"
 #include "cc/tf/call_config.h"
 #include "cc/xla/compiled_call.h"
 #include "cc/xla/rank_info.h"

@@ -34,6 +34,7 @@
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
 #include "cc/worker/state/exchange_request.h"
+#include "cc/xla/call_text.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace byteps {
@@ -49,7 +50,7 @@ inline constexpr char kRankInfoCall[] = "byteps_rank_info";
 // What a start and a done know of their exchanges. Of one call they differ in name, codec and
 // priority.
 struct CallAttributes {
-  std::string_view names;       // in hexadecimal digits, as they have quotes and the like; "6a.6b"
+  std::string_view names;       // as xla/call_text.h writes them
   std::string_view codecs;      // too
   std::string_view priorities;  // "-1.2"
   int64_t kind;
@@ -57,25 +58,6 @@ struct CallAttributes {
   int64_t root_rank;
   int64_t backup_workers;
 };
-
-inline std::string FromDigits(std::string_view digits) {
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  std::string text;
-  for (size_t i = 0; i + 1 < digits.size(); i += 2)
-    text += static_cast<char>(digit(digits[i]) * 16 + digit(digits[i + 1]));
-  return text;
-}
-
-// What is between dots.
-inline std::vector<std::string_view> Split(std::string_view text) {
-  std::vector<std::string_view> pieces;
-  for (size_t dot = 0; dot != std::string_view::npos;) {
-    dot = text.find('.');
-    pieces.push_back(text.substr(0, dot));
-    text.remove_prefix(dot == std::string_view::npos ? text.size() : dot + 1);
-  }
-  return pieces;
-}
 
 inline std::vector<std::string> CallNames(const CallAttributes& attributes) {
   std::vector<std::string> names;
