@@ -223,8 +223,8 @@ def order():
     found = []
     for line in text[text.index("\nENTRY") :].splitlines():
         if 'custom_call_target="byteps_done"' in line:
-            name = bytes.fromhex(re.search(r'names = "([0-9a-f]*)"', line)[1]).decode()
-            found.append(name.rpartition("layer_")[2])
+            for name in re.search(r'names = "([0-9a-f.]*)"', line)[1].split("."):
+                found.append(bytes.fromhex(name).decode().rpartition("layer_")[2])
         elif "jvp(" in line and "transpose(" not in line and "dot_general" in line:
             found.append("product")
     return found

@@ -12,6 +12,7 @@ _Node = TypeVar("_Node", bound=Hashable)
 
 #: Variables with fewer elements share the order of the larger ones: there are many of them.
 LEAST_ELEMENTS = 2**18
+MEGABYTE = 1 << 20  # see BytesOfAStart of cc/tf/xla_kernels.cc
 
 
 def with_smaller(large: Sequence[int], smaller: Sequence[int]) -> dict[int, list[int]]:
@@ -30,6 +31,24 @@ def with_smaller(large: Sequence[int], smaller: Sequence[int]) -> dict[int, list
         number: [number, *(i for i in smaller if ends[k] < i < ends[k + 1])]
         for k, number in enumerate(forward)
     }
+
+
+def neighbors(sizes: Sequence[int], limit: int = MEGABYTE) -> list[list[int]]:
+    """The places of tensors that one call starts: neighbors, of so many bytes together.
+
+    Args:
+        sizes: of each, in bytes.
+        limit: of one call, in bytes. A longer tensor is started alone.
+    """
+    groups: list[list[int]] = []
+    room = -1
+    for place, size in enumerate(sizes):
+        if size > room:
+            groups.append([])
+            room = max(limit, size)
+        room -= size
+        groups[-1].append(place)
+    return groups
 
 
 def in_order(before_of: Mapping[_Node, set[_Node]]) -> list[_Node]:

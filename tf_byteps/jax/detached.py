@@ -48,24 +48,27 @@ def start(
 
 
 def wait(
-    run: Any, value: Any, after: Sequence[Any], exchanges: Exchanges, result: Any
-) -> tuple[Any, Any]:
-    """Ends one exchange that an earlier program has started.
+    run: Any,
+    values: Sequence[Any],
+    after: Sequence[Any],
+    exchanges: Exchanges,
+    results: Sequence[Any],
+) -> tuple[list[Any], Any]:
+    """Ends exchanges that an earlier program has started.
 
     Args:
         run: the number of that run.
-        value: what `start` has returned for this exchange.
+        values: what `start` has returned for these exchanges.
         after: arrays that are computed before the program waits.
-        exchanges: what it is.
-        result: a `jax.core.ShapedArray` that says what the sum is.
+        exchanges: what they are.
+        results: a `jax.core.ShapedArray` of each that says what the sum is.
 
     Returns:
-        The sum, and an array that is there when the exchange has ended, for `start`'s `after`.
+        The sums, and an array that is there when all have ended, for `start`'s `after`.
     """
-    total, ended = _wait_p.bind(
-        run, value, *after, exchanges=exchanges, shape=result.shape, dtype=result.dtype
-    )
-    return total, ended
+    types = tuple((result.shape, result.dtype) for result in results)
+    *totals, ended = _wait_p.bind(run, *values, *after, exchanges=exchanges, types=types)
+    return totals, ended
 
 
 @_start_p.def_abstract_eval
@@ -76,9 +79,9 @@ def _started_types(*avals: Any, exchanges: Exchanges, kept: int, passed: int) ->
 
 
 @_wait_p.def_abstract_eval
-def _waited_types(*avals: Any, exchanges: Exchanges, shape: Any, dtype: Any) -> list[Any]:
+def _waited_types(*avals: Any, exchanges: Exchanges, types: Sequence[Any]) -> list[Any]:
     del avals, exchanges
-    return [jax.core.ShapedArray(shape, dtype), NUMBER]
+    return [*(jax.core.ShapedArray(shape, dtype) for shape, dtype in types), NUMBER]
 
 
 def _keep(used: list[bool], equation: Any) -> tuple[list[bool], Any]:

@@ -43,7 +43,11 @@ def _start_on_cpu(
 def _wait_on_cpu(
     context: mlir.LoweringRuleContext, *values: Any, exchanges: Exchanges, **_: Any
 ) -> list[Any]:
-    return _waited(context, custom_calls.DONE, list(zip(values, context.avals_in)), exchanges)
+    *sums, _handle = context.avals_out
+    attributes = exchanges.attributes(exchanges.names, range(len(sums)))
+    operands = list(zip(values, context.avals_in))
+    totals = emit(context, custom_calls.DONE, operands, sums, None, attributes)
+    return [*totals, _when_there(context, totals)]
 
 
 def _start_on_gpu(
@@ -69,18 +73,20 @@ def _start_on_gpu(
 def _wait_on_gpu(
     context: mlir.LoweringRuleContext, *values: Any, exchanges: Exchanges, **_: Any
 ) -> list[Any]:
-    run, _kept, *after = zip(values, context.avals_in)
-    return _waited(context, custom_calls.WAIT, [run, *after], exchanges)
+    *sums, _handle = context.avals_out
+    run, *operands = zip(values, context.avals_in)
+    after = operands[len(sums) :]
+    totals = []
+    for place, result in enumerate(sums):
+        attributes = exchanges.attributes(exchanges.names, [place])
+        totals += emit(context, custom_calls.WAIT, [run, *after], [result], None, attributes)
+    return [*totals, _when_there(context, totals)]
 
 
-def _waited(
-    context: mlir.LoweringRuleContext, call: str, operands: list[Any], exchanges: Exchanges
-) -> list[Any]:
-    result, handle = context.avals_out
-    attributes = exchanges.attributes(exchanges.names, [0])
-    (total,) = emit(context, call, operands, [result], None, attributes)
-    (ended,) = emit(context, custom_calls.BARRIER, [(total, result)], [handle])
-    return [total, ended]
+def _when_there(context: mlir.LoweringRuleContext, totals: list[Any]) -> Any:
+    """A handle for what is to come after all of these."""
+    *sums, handle = context.avals_out
+    return emit(context, custom_calls.BARRIER, list(zip(totals, sums)), [handle])[0]
 
 
 #: By JAX's name of a platform: the rule of what starts exchanges that a later program ends.

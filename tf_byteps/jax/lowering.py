@@ -19,11 +19,11 @@ from jax.interpreters import mlir
 from tf_byteps import _engine, runtime
 from tf_byteps.declaration import Declaration
 from tf_byteps.errors import BytePSError, ExchangeError
+from tf_byteps.exchange import start_order
 from tf_byteps.jax import custom_calls
 from tf_byteps.jax.custom_calls import NUMBER, emit
 from tf_byteps.jax.exchanges import Exchanges
 
-_MEGABYTE = 1 << 20
 _Typed = tuple[Any, Any]  # a value of the program, and its jax.core.ShapedArray
 
 
@@ -294,18 +294,10 @@ def _groups(
     """Neighbours that one start takes: see BytesOfAStart of cc/tf/xla_kernels.cc."""
     avals = [operands[place][1] for place in places]
     sizes = [aval.size * aval.dtype.itemsize for aval in avals]
-    limit = _MEGABYTE
+    limit = start_order.MEGABYTE
     if _is_by_nccl(context):
-        limit = min(max(sum(sizes) // 16, 8 * _MEGABYTE), 64 * _MEGABYTE)
-    groups: list[list[int]] = []
-    room = -1
-    for place, size in zip(places, sizes):
-        if size > room:
-            groups.append([])
-            room = max(limit, size)
-        room -= size
-        groups[-1].append(place)
-    return groups
+        limit = min(max(sum(sizes) // 16, 8 * limit), 64 * limit)
+    return [[places[i] for i in group] for group in start_order.neighbors(sizes, limit)]
 
 
 def check_one_device(context: mlir.LoweringRuleContext) -> None:

@@ -8,19 +8,26 @@ where the next first half comes to use it, and waits for the sums that it needs.
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.core
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import core
 
 from tf_byteps.exchange.arguments import forward_order_at
 from tf_byteps.jax import detached
 from tf_byteps.jax.exchanges import Exchanges
 from tf_byteps.jax.primitive import exchanges_of, starts_of
+from tf_byteps.strategy.jax.equations import (
+    constants_in,
+    contents_of,
+    known_exchanges,
+    read,
+    together_in,
+    variables_of,
+)
 from tf_byteps.strategy.jax.start_scheduling import PRODUCTS, names_in
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -71,16 +78,21 @@ class Halves:
         self.updated = list(itertools.compress(jaxpr.outvars, is_updated))
         self._results = list(itertools.compress(jaxpr.outvars, [not each for each in is_updated]))
         deferred, self._first = self._cut()
-        #: A sum that the second half uses -> its exchange.
-        self.sums: dict[Any, Exchanges] = {
-            out: _exchanges(jaxpr.eqns[number]).some([place])
+        early = [starts.names for each in self._first if (starts := starts_of(each)) is not None]
+        #: A sum that the second half uses -> the exchanges that its own is started with.
+        self.sums = {
+            out: together
             for number in sorted(deferred)
-            for place, out in enumerate(jaxpr.eqns[number].outvars)
+            for together in together_in(jaxpr.eqns[number], early)
+            for out in together.sums
+        }
+        #: The name of an exchange -> its sum.
+        self.sum_of = {
+            name: out for each in self.sums.values() for name, out in each.sums_by_name()
         }
         # What the next step's forward pass needs first goes first.
-        self._priority_of = {
-            each.names[0]: forward_order_at(index) for index, each in enumerate(self.sums.values())
-        }
+        in_order = [name for number in sorted(deferred) for name in names_in(jaxpr.eqns[number])]
+        self._priority_of = {name: forward_order_at(i) for i, name in enumerate(in_order)}
         #: What leads to each variable's new value, in order.
         self.second = [self._in_order(self._needed([out], deferred)) for out in self.updated]
         self._check_second()
@@ -97,13 +109,14 @@ class Halves:
         equations = list({id(each): each for each in itertools.chain(*self.second)}.values())
         atoms = dict.fromkeys(atom for each in equations for atom in variables_of(each.invars))
         constants = [atom for atom in atoms if atom in self.constants]
-        inside = [each for equation in equations for each in _constants_in(equation.params)]
+        inside = [each for equation in equations for each in constants_in(equation.params)]
         given = [*self.variables, *self.sums, *constants]
         jaxpr = self._jaxpr.replace(
             constvars=[], invars=given, outvars=self.updated, eqns=equations
         )
-        values = tuple(map(_contents, [*(self.constants[each] for each in constants), *inside]))
-        return _ADDRESS.sub("", str(jaxpr)), tuple(self.sums.values()), values
+        values = tuple(map(contents_of, [*(self.constants[each] for each in constants), *inside]))
+        exchanges = tuple(each.exchanges for each in self.sums.values())
+        return _ADDRESS.sub("", str(jaxpr)), exchanges, values
 
     def _cut(self) -> tuple[set[int], list[Any]]:
         """The exchanges whose sums the second half has, and the first half in order."""
@@ -173,11 +186,11 @@ class Halves:
                 if variable not in values:
                     values[variable] = update.variable(self.variables.index(variable), last)
             exchanges = starts_of(equation) or exchanges_of(equation)
-            if exchanges is not None and exchanges.names[0] in self._priority_of:
-                priorities = tuple(self._priority_of[name] for name in exchanges.names)
-                exchanges = dataclasses.replace(exchanges, priorities=priorities)
-                found = _start(equation, exchanges, values, update, started, last)
-                run = run if found is None else found
+            if exchanges is not None and exchanges.names[0] in self.sum_of:
+                groups = self._groups_to_start(exchanges, started)
+                begun, number = _start(equation, groups, values, update, last)
+                started.update(begun)
+                run = run if number is None else number
             else:
                 self.evaluate(equation, values)
         for index, variable in enumerate(self.variables):
@@ -186,6 +199,17 @@ class Halves:
         update.end_all()
         results = [read(atom, values) for atom in self._results]
         return results, [values[each] for each in self.variables], InFlight(self, run, started)
+
+    def _groups_to_start(self, exchanges: Exchanges, started: Container[str]) -> list[Exchanges]:
+        """Those of some exchanges that have not started yet, with the priorities they have here."""
+        left = [name for name in exchanges.names if name not in started]
+        together = dict.fromkeys(self.sums[self.sum_of[name]].exchanges for name in left)
+        return [
+            dataclasses.replace(
+                each, priorities=tuple(self._priority_of[name] for name in each.names)
+            )
+            for each in together
+        ]
 
     def _computed_factor(self, equation: core.JaxprEqn, values: _Values) -> list[Any]:
         """What a layer multiplies its weights with. It is in memory in any case."""
@@ -245,10 +269,8 @@ class Update:
 
     def end(self, name: str, after: Sequence[Any]) -> list[Any]:
         """Ends an exchange, if it is one of these: an array that is there when it has ended."""
-        sums = {} if self._in_flight is None else self._in_flight.halves.sums
-        for out, exchanges in sums.items():
-            if exchanges.names[0] == name:
-                self._end(out, after)
+        if self._in_flight is not None:
+            self._end(self._in_flight.halves.sum_of.get(name), after)
         return [self._ended[name]] if name in self._ended else []
 
     def end_all(self) -> None:
@@ -258,13 +280,19 @@ class Update:
 
     def _end(self, atom: Any, after: Sequence[Any]) -> None:
         in_flight: Any = self._in_flight
-        exchanges = None if isinstance(atom, core.Literal) else in_flight.halves.sums.get(atom)
-        if exchanges is None or atom in self._values:
+        together = None if isinstance(atom, core.Literal) else in_flight.halves.sums.get(atom)
+        if together is None or atom in self._values:
             return
-        (name,) = exchanges.names
-        self._values[atom], self._ended[name] = detached.wait(
-            in_flight.run, in_flight.values[name], after, exchanges, atom.aval
+        names = together.exchanges.names
+        totals, ended = detached.wait(
+            in_flight.run,
+            [in_flight.values[name] for name in names],
+            after,
+            together.exchanges,
+            [out.aval for out in together.sums],
         )
+        self._values.update(zip(together.sums, totals, strict=True))
+        self._ended.update(dict.fromkeys(names, ended))
 
 
 def updated(variables: Sequence[Any], before: InFlight) -> list[Any]:
@@ -282,64 +310,32 @@ def updated(variables: Sequence[Any], before: InFlight) -> list[Any]:
 
 def _start(
     equation: core.JaxprEqn,
-    exchanges: Exchanges,
+    groups: Iterable[Exchanges],
     values: _Values,
     update: Update,
-    started: dict[str, Any],
     last: Sequence[Any],
-) -> Any:
-    """Starts what an equation starts or exchanges, each name after its last exchange has ended."""
+) -> tuple[dict[str, Any], Any]:
+    """Starts what an equation starts or exchanges, each name after its last exchange has ended.
+
+    Returns:
+        What `detached.wait` needs of each, by name, and the number of the run.
+    """
+    starts = starts_of(equation)
+    names = (starts or known_exchanges(equation)).names
     operands = [read(atom, values) for atom in equation.invars]
-    count = len(exchanges.names)
-    is_early = starts_of(equation) is not None
-    groups = [[i] for i, name in enumerate(exchanges.names) if name not in started]
+    operand_of = dict(zip(names, operands))
+    started: dict[str, Any] = {}
     run = None
-    for group in [list(range(count))] if is_early else groups:
-        some = exchanges.some(group)
-        after = [each for name in some.names for each in update.end(name, last)]
+    for group in groups:
+        # One end stands for all that ended together.
+        ended = {id(end): end for name in group.names for end in update.end(name, last)}
         begun, passed, run = detached.start(
-            [operands[place] for place in group], operands[count:], after, some
+            [operand_of[name] for name in group.names],
+            operands[len(names) :],
+            list(ended.values()),
+            group,
         )
-        started.update(zip(some.names, begun, strict=True))
-        if is_early:
+        started.update(zip(group.names, begun, strict=True))
+        if starts is not None:
             values.update(zip(equation.outvars, [*begun, *passed], strict=True))
-    return run
-
-
-def _constants_in(value: Any) -> Iterator[Any]:
-    """Those of the functions in an equation's parameters, which are no operands of it."""
-    if isinstance(value, core.ClosedJaxpr):
-        yield from value.consts
-        yield from _constants_in([each.params for each in value.jaxpr.eqns])
-    elif isinstance(value, core.Jaxpr):
-        yield from _constants_in([each.params for each in value.eqns])
-    elif isinstance(value, dict):
-        yield from _constants_in([*value.values()])
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _constants_in(each)
-
-
-def _contents(constant: Any) -> Any:
-    """What tells a constant from others."""
-    if isinstance(constant, jax.core.Tracer):
-        return id(constant)
-    if jnp.issubdtype(jax.typeof(constant).dtype, jax.dtypes.extended):  # keys of random numbers
-        return id(constant)
-    return np.asarray(constant).tobytes()
-
-
-def _exchanges(equation: core.JaxprEqn) -> Exchanges:
-    exchanges = exchanges_of(equation)
-    assert exchanges is not None
-    return exchanges
-
-
-def variables_of(atoms: Iterable[Any]) -> list[Any]:
-    """Those that are no literals."""
-    return [atom for atom in atoms if not isinstance(atom, core.Literal)]
-
-
-def read(atom: Any, values: _Values) -> Any:
-    """The value of an atom of a jaxpr."""
-    return atom.val if isinstance(atom, core.Literal) else values[atom]
+    return started, run
