@@ -1,6 +1,5 @@
 // What the attributes of an operation, or those of a custom call, say about an exchange.
-#ifndef TF_BYTEPS_CC_TF_NAMED_EXCHANGE_H_
-#define TF_BYTEPS_CC_TF_NAMED_EXCHANGE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -16,5 +15,3 @@ struct NamedExchange {
 };
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_NAMED_EXCHANGE_H_

@@ -1,7 +1,6 @@
 // The rows of a table that a worker has, cut into the blocks that servers add up, and their sums
 // put together again.
-#ifndef TF_BYTEPS_CC_TF_ROW_BLOCKS_H_
-#define TF_BYTEPS_CC_TF_ROW_BLOCKS_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -118,5 +117,3 @@ inline Status DecodeRowBlocks(const std::string& name, RowBlocks* all,
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_TF_ROW_BLOCKS_H_

@@ -1,7 +1,6 @@
 // Texts in the attributes of custom calls: in hexadecimal digits, as they may have quotes and the
 // like, and with dots in between, such as "6a.6b" for "j" and "k".
-#ifndef TF_BYTEPS_CC_XLA_CALL_TEXT_H_
-#define TF_BYTEPS_CC_XLA_CALL_TEXT_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -39,5 +38,3 @@ inline std::vector<std::string_view> Split(std::string_view text) {
 }
 
 }  // namespace byteps
-
-#endif  // TF_BYTEPS_CC_XLA_CALL_TEXT_H_
