@@ -14,12 +14,17 @@ def weights_after(make, *arguments):
     model = make(*arguments)
     optimizers = _optimizers(model)
     weights = [*model.weights, *(each for of in optimizers for each in of.variables)]
-    # A function that TensorFlow keeps refers to handles only, and they have the memory.
-    handles = [(weight.path, weakref.ref(weight.value.handle)) for weight in weights]
-    assert len(handles) > len(optimizers)
+    of_memory = [(weight.path, weakref.ref(_with_memory(weight))) for weight in weights]
+    assert len(of_memory) > len(optimizers)
     del model, optimizers, weights
     gc.collect()
-    return [path for path, handle in handles if handle() is not None]
+    return [path for path, each in of_memory if each() is not None]
+
+
+def _with_memory(weight):
+    """What has the memory of a `keras.Variable`: an array of JAX, or of TensorFlow's variable its
+    handle, because functions that TensorFlow keeps refer to that alone."""
+    return getattr(weight.value, "handle", weight.value)
 
 
 def _optimizers(model):

@@ -24,6 +24,7 @@ from keras_models import Batches, Losses, data, facts, model_of
 from step_programs import at_once, compiled_at_once, exchanged, own_optimizers, own_steps  # noqa: F401
 
 import tf_byteps
+from tests import freed as freed_weights
 
 
 def arrays():
@@ -296,6 +297,24 @@ def without_batches():
         history = model.fit(**given, epochs=2, verbose=0, callbacks=[seen])
         found[name] = [history.epoch, sorted(history.history)]
     return facts(model, found=found, batches=len(seen.losses))
+
+
+def freed():
+    """Weights that are there when their model is not: after plain steps, and after others."""
+    x, y = data()
+
+    def make(**options):
+        model = model_of(keras.optimizers.Adam(), metrics=["accuracy"], **options)
+        model.fit(x, y, batch_size=12, validation_data=(x, y), verbose=0)
+        model.predict(x, verbose=0)
+        return model
+
+    across = tf_byteps.BytePSStrategy(cross_step=True)
+    return [
+        freed_weights.weights_after(make),
+        freed_weights.weights_after(lambda: make(run_eagerly=True)),
+        freed_weights.weights_after(lambda: make(strategy=across)),
+    ]
 
 
 def random_states():

@@ -20,7 +20,7 @@ _EQUAL += [_STEPS, "own_optimizers", "generators", "at_once", "without_batches"]
 _EQUAL_WITH_THREE = ["arrays", "losses", "by_hand"]
 _OTHERS = ["normalization", "dropout", "stopping", "compression", "refusals", "left"]
 _OTHERS += ["left_outside_fit", "random_states", "exchanged", "lengths"]
-_OTHERS += ["compiled_at_once", "batches_of_datasets"]
+_OTHERS += ["compiled_at_once", "batches_of_datasets", "freed"]
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(600)
@@ -105,6 +105,11 @@ def test_batches_of_datasets_are_not_copied(two):
         assert shared == [True] * 3
         assert writeable == [False] * 3
         assert of_sparse == "BCOO"  # as Keras has it
+
+
+def test_weights_are_freed_with_their_model(two):
+    for left in two["freed"]:
+        assert left == [[], [], []]
 
 
 def test_an_epoch_without_batches_ends_without_logs(two):

@@ -13,6 +13,7 @@ All readings of a value in one differentiation share one exchange.
 """
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -36,23 +37,28 @@ Reduce = Callable[[Step, list[Any], Sequence[Any], Sequence[str]], list[Any]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Values:
-    """The operands of one of the two operations.
+    """The operands of one of the two operations. JAX keeps them with what it has traced.
 
     Attributes:
         step: that reads them.
-        variables: the `keras.Variable`s whose values, or gradients, they are.
+        references: weak ones, to the `keras.Variable`s whose values, or gradients, they are.
         reduce: how gradients are reduced.
         names: of the exchanges, if they are gradients.
     """
 
     step: Step
-    variables: tuple[Any, ...]
+    references: tuple[weakref.ref[Any], ...]
     reduce: Reduce
     names: tuple[str, ...] = ()
 
+    @property
+    def variables(self) -> list[Any]:
+        """The `keras.Variable`s."""
+        return [reference() for reference in self.references]
+
     def of(self, places: Iterable[int]) -> "Values":
         """Some of them."""
-        return dataclasses.replace(self, variables=tuple(self.variables[i] for i in places))
+        return dataclasses.replace(self, references=tuple(self.references[i] for i in places))
 
 
 def spread(scope: Any, pairs: Sequence[tuple[Any, Any]], reduce: Reduce) -> None:
@@ -81,7 +87,9 @@ def spread(scope: Any, pairs: Sequence[tuple[Any, Any]], reduce: Reduce) -> None
     if not new:
         return
     given = [values[key] for key in new]
-    results = _spread_p.bind(*given, values=Values(step, tuple(new.values()), reduce))
+    results = _spread_p.bind(
+        *given, values=Values(step, tuple(map(weakref.ref, new.values())), reduce)
+    )
     for key, value, result in zip(new, given, results, strict=True):
         step.spread[id(value)] = steps.Spread(value, now, result)
         values[key] = result

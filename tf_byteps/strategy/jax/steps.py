@@ -46,10 +46,10 @@ class Spread(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Step:
-    """What is traced.
+    """What is traced. JAX keeps it with what it has traced, so it does not keep its model alive.
 
     Attributes:
-        model: the `keras.Model`.
+        model_reference: a weak one, to the `keras.Model`.
         rows: of this worker's piece; 0: it computes with a row that counts nothing.
         all_rows: of the batch.
         is_training: whether it is a training step.
@@ -60,7 +60,7 @@ class Step:
         at_origin: ids of variables whose gradients have been reduced where they came to be.
     """
 
-    model: Any
+    model_reference: weakref.ref[Any]
     rows: int
     all_rows: int
     is_training: bool
@@ -69,6 +69,13 @@ class Step:
     spread: dict[int, Spread] = dataclasses.field(default_factory=dict)
     reduced: dict[int, Any] = dataclasses.field(default_factory=dict)
     at_origin: set[int] = dataclasses.field(default_factory=set)
+
+    @property
+    def model(self) -> Any:
+        """The `keras.Model`."""
+        model = self.model_reference()
+        assert model is not None, "the model is gone"  # its step is traced
+        return model
 
     @property
     def share(self) -> float:
@@ -99,7 +106,7 @@ def _tracing(step: Step, is_at_once: bool) -> Iterator[None]:
     key: Any = step
     if is_at_once:
         numbers = (step.rows, step.all_rows, step.is_training, runtime.size(), runtime.rank())
-        key = (weakref.ref(step.model), *numbers)
+        key = (step.model_reference, *numbers)
         known = _at_origin.setdefault(step.model, {})
         step.at_origin = known.setdefault(numbers, step.at_origin)
     outer, _local.step = current(), step
@@ -146,7 +153,8 @@ def traced(model: keras.Model, step: Callable[..., Any], is_training: bool) -> C
         every, own, _ = data.rows.shape
         leaves = jax.tree.leaves((state, data))
         is_at_once = not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-        with _tracing(Step(model, own, every, is_training), is_at_once):
+        step_of = Step(weakref.ref(model), own, every, is_training)
+        with _tracing(step_of, is_at_once):
             logs, after = step(state, data.piece)
         return logs, after if own else _without_own_rows(model, state, after)
 
