@@ -101,3 +101,17 @@ def interrupted():
         with contextlib.suppress(OSError):
             model.fit(_ROWS, _ROWS[:, :1], batch_size=_BATCH, verbose=0, callbacks=callbacks)
     return [batch for batch, _ in notes.reported]
+
+
+def used_again():
+    """One list of callbacks in two trainings, and with a model that the strategy does not know."""
+    model, notes = _model(), Notes()
+    callbacks = keras.callbacks.CallbackList([notes], add_history=True, model=model)
+    given = list(callbacks.callbacks)
+    alone = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    alone.compile("sgd", "mse")
+    for each in (model, model, alone):
+        callbacks.set_model(each)
+        each.fit(_ROWS, _ROWS[:, :1], batch_size=_BATCH, verbose=0, callbacks=callbacks)
+        assert callbacks.callbacks == given
+    return [batch for batch, _ in notes.reported]

@@ -10,7 +10,15 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "deferred_logs_programs.py")
 STEPS = 4
 SAVES_EPOCHS = 'saves={"save_freq": "epoch"}'
 SAVES_BATCHES = 'saves={"save_freq": 2}'
-SCENARIOS = ["nobody_looks", "somebody_looks", SAVES_EPOCHS, SAVES_BATCHES, "bar", "interrupted"]
+SCENARIOS = [
+    "nobody_looks",
+    "somebody_looks",
+    SAVES_EPOCHS,
+    SAVES_BATCHES,
+    "bar",
+    "interrupted",
+    "used_again",
+]
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +54,7 @@ def test_a_bar_is_complete_before_the_validation(group):
 
 def test_a_batch_of_an_interrupted_training_is_forgotten(group):
     assert group["interrupted"] == [[0, *range(STEPS)]] * 2
+
+
+def test_a_list_of_callbacks_stays_the_programs(group):
+    assert group["used_again"] == [[*range(STEPS)] * 3] * 2

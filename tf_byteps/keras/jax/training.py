@@ -12,7 +12,8 @@ from tf_byteps.jax.errors import raise_late_failure
 from tf_byteps.keras.distributed import DistributedBase, distributed_of
 from tf_byteps.keras.jax.optimizer import check_first_step
 from tf_byteps.private.keras_jax import JAXTrainer
-from tf_byteps.strategy.jax import failures, own_callbacks, scopes, start_scheduling
+from tf_byteps.strategy.fit import own_callbacks
+from tf_byteps.strategy.jax import failures, scopes, start_scheduling
 from tf_byteps.types import Logs
 from tf_byteps.wrapping import Change
 

@@ -20,6 +20,7 @@ from tf_byteps.strategy.fit import (
     framework,
     metrics,
     orbax,
+    own_callbacks,
     random_states,
     settings,
     statistics,
@@ -92,9 +93,6 @@ class DeferredLogs(keras.callbacks.Callback):
         super().__init__()
         self._end_last: Callable[[], object] | None = None
 
-    def on_train_begin(self, logs: Logs = None) -> None:
-        self._end_last = None  # an exception may have ended a training with it
-
     def on_test_begin(self, logs: Logs = None) -> None:
         self.defer(None)
 
@@ -112,17 +110,8 @@ class DeferredLogs(keras.callbacks.Callback):
             end_before()
 
 
-def flat(
-    callbacks: keras.callbacks.Callback | keras.callbacks.CallbackList | Sequence[Any] | None,
-) -> Any:
-    """The list of callbacks that `fit` was given, see `completed`."""
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks.callbacks
-    return keras.tree.flatten(callbacks or [])
-
-
 def completed(
-    callbacks: keras.callbacks.Callback | keras.callbacks.CallbackList | Sequence[Any] | None,
+    callbacks: own_callbacks.Given,
     model: keras.Model,
     epochs: int,
     draws_on_host: bool,
@@ -144,7 +133,7 @@ def completed(
         ValueError: on all workers, if they would not train for the same epochs, or have not the
             same callbacks of those that exchange.
     """
-    mine = flat(callbacks)
+    mine = own_callbacks.flat(callbacks)
     on_batches = _saving_on_batches(mine)
     facts = {
         "may stop": stopping.is_agreed_after_batches(model, mine),
@@ -175,15 +164,10 @@ def completed(
         random_states.agree()
     may_stop = any(other["may stop"] for other in everyone)
     last = (EveryBatch if may_stop else FitCallback)(everyone[0]["check weights"], draws)
-    first = DeferredLogs()
-    if not isinstance(callbacks, keras.callbacks.CallbackList):
-        return [first, *mine, last]
-    if may_stop:
-        callbacks._async_train = False  # decided when it was made
-    for each in (first, last):
-        each.set_model(model)
-    callbacks.callbacks[:] = [first, *callbacks.callbacks, last]
-    return callbacks
+    result = own_callbacks.added(callbacks, model, [DeferredLogs()], [last])
+    if may_stop and isinstance(result, keras.callbacks.CallbackList):
+        result._async_train = False  # decided when it was made
+    return result
 
 
 def _saving_on_batches(callbacks: Sequence[Any]) -> list[Any]:

@@ -19,14 +19,13 @@ from tf_byteps.exchange import host, leaving
 from tf_byteps.exchange.optimizers import is_distributed, optimizers_of
 from tf_byteps.exchange.strategies import strategy_of
 from tf_byteps.jax.errors import raise_late_failure
-from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
+from tf_byteps.strategy.fit import callbacks, metrics, outside, own_callbacks, statistics, stopping
 from tf_byteps.strategy.jax import (
     batches,
     cross_step,
     empty_epochs,
     failures,
     initial_values,
-    own_callbacks,
     position,
     scopes,
     start_scheduling,

@@ -14,7 +14,7 @@ from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.ops.input_waits import without_samples
 from tf_byteps.private.keras import Trainer
 from tf_byteps.private.keras_tensorflow import keras_trainer
-from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
+from tf_byteps.strategy.fit import callbacks, metrics, outside, own_callbacks, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building, lengths, position, sharding
 from tf_byteps.strategy.keras_hooks import input as inputs
@@ -114,7 +114,7 @@ def _fit_together(
             with (
                 lengths.ending_alone(local_steps.may_end_alone(self)),
                 failures.shortened_errors(),
-                cross_step.training(self, callbacks.flat(given)),
+                cross_step.training(self, own_callbacks.flat(given)),
                 local_steps.training(self),
             ):
                 return original(*call.args, **call.kwargs)
