@@ -22,8 +22,9 @@ _WHAT = "variables of the model and its optimizer"
 # Of a `keras.Variable` of kind `own`: with which workers a training has begun with it.
 _BEGUN = "_byteps_begun"
 _workers = 0  # grows when they change
-# Model -> the ids of its variables that worker 0's values have reached.
-_synchronized: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+# Model -> those of its variables that worker 0's values have reached, by their ids. A variable that
+# is gone leaves its id to another one, which only some workers may take for known.
+_synchronized: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
 
 
 def synchronize(model: keras.Model) -> None:
@@ -38,7 +39,7 @@ def synchronize(model: keras.Model) -> None:
         ValueError: on all workers, if their variables differ.
     """
     variables = _variables(model)
-    _synchronized[model] = set(map(id, variables))
+    _synchronized[model] = {id(variable): weakref.ref(variable) for variable in variables}
     if runtime.size() == 1:
         return
     own = variable_kinds.variables(model, variable_kinds.Kind.OWN)
@@ -82,7 +83,8 @@ def broadcast(
 
 def synchronize_if_new(model: keras.Model) -> None:
     """`synchronize`, if the model has variables that it has not seen. No collective without."""
-    known = _synchronized.get(model, set())
+    references = _synchronized.get(model, {})
+    known = {number for number, reference in references.items() if reference() is not None}
     if any(id(variable) not in known for variable in _variables(model)):
         synchronize(model)
 
