@@ -27,6 +27,7 @@ PURPOSES = {
     "tf_byteps.ops.library": "saved functions and errors of exchanges",
     "tf_byteps.strategy.fit.callbacks": "files that only rank 0 writes",
     "tf_byteps.strategy.fit.deferred_logs": "the logs of a step",
+    "tf_byteps.strategy.fit.loggers": "logs that only rank 0 writes",
     "tf_byteps.strategy.fit.orbax": "checkpoints of OrbaxCheckpoint",
     "tf_byteps.strategy.fit.dataset_files": "datasets that several workers save",
     "tf_byteps.strategy.fit.model_files": "models that several workers save",

@@ -58,9 +58,9 @@ class BytePSStrategy(tf.distribute.Strategy):
     * **Weights stay equal**, and are compared at the end of each epoch. Random numbers of a step
       are each worker's own.
     * **Files of callbacks are written by worker 0.** `ModelCheckpoint`, `BackupAndRestore`,
-      `CSVLogger` and `TensorBoard` do nothing on other workers, which need not see the files: what
-      `BackupAndRestore` restores is broadcast. What a program saves itself (models, checkpoints)
-      may have one path on all workers: each host writes one copy.
+      `CSVLogger` and `TensorBoard` write nothing on other workers, which need not see the files:
+      what `BackupAndRestore` restores is broadcast. What a program saves itself (models,
+      checkpoints) may have one path on all workers: each host writes one copy.
     * **All workers stop together** if one sets `model.stop_training`: at the end of the epoch, or
       after the batch if a callback does it there.
     * **Models belong to the strategy** if they are made, compiled or trained in its scope;

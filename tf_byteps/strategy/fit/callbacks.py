@@ -15,9 +15,9 @@ from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
 from tf_byteps.exchange import leaving
 from tf_byteps.exchange.object_gather import gather_objects
-from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.strategy.fit import (
     framework,
+    loggers,
     metrics,
     orbax,
     own_callbacks,
@@ -27,6 +27,7 @@ from tf_byteps.strategy.fit import (
     stopping,
     weights,
 )
+from tf_byteps.strategy.fit.writers import leaves_files_to_worker_0, take_part, trains_together
 from tf_byteps.tables import layout as layouts
 from tf_byteps.training import progress_bar
 from tf_byteps.types import Logs
@@ -155,6 +156,8 @@ def completed(
         # The last training was interrupted. Now, before a callback restores a backup on worker 0.
         statistics.end_epoch(model)
     statistics.forget(model)
+    for callback in mine:
+        loggers.choose(callback, model)
     for callback in on_batches:
         callback._byteps_on_all_workers = all(  # pyright: ignore[reportAttributeAccessIssue]
             other["saves"] == facts["saves"] for other in everyone
@@ -184,6 +187,9 @@ def _collective(model: keras.Model, callback: keras.callbacks.Callback) -> str:
     if isinstance(callback, _SAVING) and layouts.spread_variables(model):
         freq = getattr(callback, "save_freq", None)
         return f"{type(callback).__name__}(save_freq={freq!r})"
+    if isinstance(callback, keras.callbacks.TensorBoard) and layouts.spread_variables(model):
+        freq = callback.embeddings_freq  # it saves all weights
+        return f"{type(callback).__name__}(embeddings_freq={freq!r})" if freq else ""
     return getattr(callback, "collective", "")
 
 
@@ -195,45 +201,20 @@ def changes() -> list[Any]:
         called with the original before the method's arguments.
     """
     classes = keras.callbacks
-    whole = [(classes.CSVLogger, name) for name in _handlers(classes.CSVLogger)]
-    whole += [(classes.TensorBoard, name) for name in _handlers(classes.TensorBoard)]
-    whole += [(classes.RemoteMonitor, name) for name in _handlers(classes.RemoteMonitor)]
     return [
-        *((owner, name, _on_worker_0) for owner, name in whole),
-        (classes.TensorBoard, "set_model", _set_model),
+        *loggers.changes(),
         (classes.ModelCheckpoint, "_save_model", _decide_and_save),
         (classes.BackupAndRestore, "on_train_begin", _restore),
         (classes.BackupAndRestore, "on_train_end", _on_worker_0),
         (classes.BackupAndRestore, "_save_model", _back_up),
         *orbax.changes(),
-        progress_bar.change(_has_our_strategy),
+        progress_bar.change(trains_together),
     ]
 
 
-def _handlers(callback_class: type[keras.callbacks.Callback]) -> list[Any]:
-    return [name for name in vars(callback_class) if name.startswith("on_")]
-
-
-def _has_our_strategy(model: keras.Model) -> Any:
-    return is_ours(getattr(model, "distribute_strategy", None))
-
-
-def _leaves_files_to_worker_0(model: keras.Model) -> Any:
-    strategy = getattr(model, "distribute_strategy", None)
-    return is_ours(strategy) and not strategy.extended.should_checkpoint
-
-
 def _on_worker_0(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
-    if not _leaves_files_to_worker_0(self.model):
+    if not leaves_files_to_worker_0(self.model):
         original(self, *args, **kwargs)
-
-
-def _set_model(original: Callable[..., Any], self: Any, model: keras.Model) -> None:
-    """`TensorBoard` writes the model's graph here."""
-    if _leaves_files_to_worker_0(model):
-        keras.callbacks.Callback.set_model(self, model)
-    else:
-        original(self, model)
 
 
 def _decide_and_save(
@@ -245,7 +226,7 @@ def _decide_and_save(
     workers have this callback, so that all come here, they are replaced by those of all rows so
     far.
     """
-    if not _has_our_strategy(self.model):
+    if not trains_together(self.model):
         original(self, epoch, batch, logs)
         return
     if batch is not None and _is_on_all_workers(self):
@@ -253,10 +234,10 @@ def _decide_and_save(
         framework.current().finish_local_steps(self.model)
         logs = metrics.logs_so_far(self.model, logs)
         statistics.average_all(self.model)
-    if _leaves_files_to_worker_0(self.model):
+    if leaves_files_to_worker_0(self.model):
         path = self._get_file_path(epoch, batch, logs)
         if self._should_save_model(epoch, batch, logs, path):
-            _take_part(self.model)
+            take_part(self.model)
     else:
         original(self, epoch, batch, logs)
 
@@ -267,17 +248,8 @@ def _back_up(original: Callable[..., Any], self: Any) -> None:
         framework.current().finish_local_steps(self.model)
         statistics.average_all(self.model)
     _on_worker_0(original, self)
-    if _leaves_files_to_worker_0(self.model):
-        _take_part(self.model)
-
-
-def _take_part(model: keras.Model) -> None:
-    """In what worker 0 exchanges while it saves."""
-    if layouts.spread_variables(model):
-        from tf_byteps.tables import saving as tables  # imports TensorFlow
-
-        with tables.together(model, None):
-            pass
+    if leaves_files_to_worker_0(self.model):
+        take_part(self.model)
 
 
 def _restore(original: Callable[..., Any], self: Any, logs: Logs = None) -> None:
@@ -286,7 +258,7 @@ def _restore(original: Callable[..., Any], self: Any, logs: Logs = None) -> None
     Raises:
         ValueError: on all workers, if there are such tables and some cannot read the backup.
     """
-    if not _has_our_strategy(self.model) or not layouts.spread_variables(self.model):
+    if not trains_together(self.model) or not layouts.spread_variables(self.model):
         _on_worker_0(original, self, logs)
         return
     sees = gather_objects("backup of tables", os.path.exists(self._weights_path))

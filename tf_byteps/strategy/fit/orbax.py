@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
-from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.strategy.fit import metrics, statistics
+from tf_byteps.strategy.fit.writers import leaves_files_to_worker_0, trains_together
 from tf_byteps.types import Logs
 from tf_byteps.wrapping import Change
 
@@ -25,17 +25,13 @@ def changes() -> list[Change]:
     ]
 
 
-def _strategy(callback: keras.callbacks.Callback) -> Any:
-    return getattr(callback.model, "distribute_strategy", None)
-
-
 def _is_everywhere(callback: keras.callbacks.Callback) -> bool:
     """Whether all workers have this callback, and so come here after the same batches."""
-    return is_ours(_strategy(callback)) and getattr(callback, "_byteps_on_all_workers", False)
+    return trains_together(callback.model) and getattr(callback, "_byteps_on_all_workers", False)
 
 
 def _save(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
-    if not is_ours(_strategy(self)) or _strategy(self).extended.should_checkpoint:
+    if not leaves_files_to_worker_0(self.model):
         original(self, *args, **kwargs)
 
 

@@ -29,7 +29,8 @@ whether a model of a `BytePSStrategy` is at work and otherwise does what it did 
 * `JAXTrainer.stop_training`: all workers stop together.
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all
   workers may save to one path (see `saving`).
-* callbacks that write files, and the progress bar: worker 0 alone (see `strategy.fit.callbacks`).
+* callbacks that write files, and the progress bar: worker 0 alone (see `strategy.fit.callbacks` and
+  `loggers`).
 """
 
 import threading

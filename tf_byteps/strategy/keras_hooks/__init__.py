@@ -51,8 +51,10 @@ before.
 * `TensorFlowTrainer.evaluate` and `predict`: their batches are no samples of the training.
 * `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `make_test_function`: metrics that are
   not reset go on with each worker's own counts.
-* `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger`, `TensorBoard` and `OrbaxCheckpoint`: only
-  worker 0 writes files, of what belongs to all workers (see `callbacks`).
+* `ModelCheckpoint`, `BackupAndRestore` and `OrbaxCheckpoint`: only worker 0 writes files, of what
+  belongs to all workers (see `callbacks`).
+* `CSVLogger.on_train_begin`, `TensorBoard.set_model` and `_log_embeddings`,
+  `RemoteMonitor.on_epoch_end`: only worker 0 writes logs (see `loggers`).
 * `CallbackList.__init__`: only worker 0 shows a progress bar (see `progress_bar`).
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`,
   `Dataset.save`, checkpoints and SavedModels: all workers may save to one path (see `saving`).
