@@ -97,7 +97,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "StatelessScope.__init__": (
         "(self, state_mapping=None, collect_losses=None, initialize_variables=None)",
     ),
-    "TFEpochIterator._get_iterator": ("(self)",),
     "TFOptimizer._all_reduce_sum_gradients": ("(self, grads_and_vars)",),
     "TFOptimizer.add_variable_from_reference": (
         "(self, reference_variable, name=None, initializer=None)",
@@ -174,7 +173,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "scale=None, is_causal=None, flash_attention=None, "
         "attn_logits_soft_cap=None)",
     ),
-    "trainers.data_adapters.is_tf_dataset": ("(x)",),
     "util.random_seed.get_seed": ("(seed)",),
     "v2.nn.compute_average_loss": (
         "(per_example_loss, sample_weight=None, global_batch_size=None)",

@@ -15,7 +15,7 @@ from tensorflow.python.distribute.values import PerReplica
 from tensorflow.python.eager import context
 
 import tf_byteps as bps
-from tf_byteps.strategy.input.sharding import BytePSDataset
+from tf_byteps.strategy.input.datasets import BytePSDataset
 
 _TemporaryDirectory = tempfile.TemporaryDirectory
 

@@ -79,6 +79,26 @@ def shuffled_by_keras():
     return {"facts": _facts(model, history), "read": batches.read}
 
 
+def distributed_dataset():
+    """A dataset that the program has distributed itself, for training and validation at once."""
+    import tensorflow as tf
+
+    from tf_byteps.strategy.input import position
+
+    x, y = _data()
+    model = _model()
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(_BATCH)
+    dataset = model.distribute_strategy.experimental_distribute_dataset(dataset)
+    begun = []
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: begun.append(position.of(model, False).iterations)
+    )
+    options = {"callbacks": [note], "epochs": 3, "verbose": 0}
+    history = model.fit(dataset, validation_data=dataset, **options)
+    prediction = np.asarray(model.predict(dataset, verbose=0))
+    return {"facts": _facts(model, history, prediction=prediction), "begun": begun}
+
+
 def other_rows():
     """Batches that workers draw by generators of their own, which nobody can make agree."""
     rng = np.random.default_rng(tf_byteps.rank())

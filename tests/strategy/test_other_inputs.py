@@ -34,6 +34,8 @@ def results(request):
         pytest.importorskip("jax", reason="Keras on JAX needs jax")
     environment = {"KERAS_BACKEND": request.param, "JAX_PLATFORMS": "cpu"}
     names = [*_FOUND, *_ALWAYS]
+    if request.param == "tensorflow":
+        names.append("distributed_dataset")
     one, two = (workers.run(_PROGRAM, names, count, **environment) for count in (0, 2))
     return one, two
 
@@ -55,6 +57,18 @@ def test_what_keras_shuffles_comes_in_worker_0s_order(results):
     for each in two["shuffled_by_keras"]:
         assert each["read"] == one["shuffled_by_keras"][0]["read"]
         _assert_equal(each["facts"], one["shuffled_by_keras"][0]["facts"])
+
+
+def test_a_dataset_that_the_program_has_distributed(request, results):
+    if request.node.callspec.params["results"] == "jax":
+        pytest.skip("BytePSStrategy distributes datasets with Keras on TensorFlow")
+    one, two = results
+    (expected,) = one["distributed_dataset"]
+    for each in two["distributed_dataset"]:
+        _assert_equal(each["facts"], expected["facts"])
+        assert each["begun"] == expected["begun"]
+    # Those of validation do not count.
+    assert expected["begun"] == [[0, 5] * epoch for epoch in (1, 2, 3)]
 
 
 def test_rows_that_differ_are_an_error_on_all_workers(results):

@@ -23,6 +23,7 @@ from tf_byteps.strategy import keras2
 from tf_byteps.strategy.cluster import cluster_resolver
 from tf_byteps.strategy.initial_values import InitialValues
 from tf_byteps.strategy.input import sharding, shuffle
+from tf_byteps.strategy.input.datasets import BytePSDataset
 from tf_byteps.strategy.reductions import gather_along, reduce
 from tf_byteps.strategy.step import loops, tapes
 from tf_byteps.strategy.variables import distributed, own_value
@@ -332,6 +333,6 @@ def _refuse_per_replica(options: object) -> None:
         )
 
 
-def _where_asked_for(share: sharding.BytePSDataset, options: object) -> Any:
+def _where_asked_for(share: BytePSDataset, options: object) -> Any:
     fetches = getattr(options, "experimental_fetch_to_device", None) is not False
     return share if fetches else share.on_host()

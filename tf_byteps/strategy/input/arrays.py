@@ -12,6 +12,7 @@ from tf_byteps import runtime
 from tf_byteps.exchange.content import sample
 from tf_byteps.private.keras import ArrayDataAdapter, array_slicing
 from tf_byteps.strategy.input import content, pieces, sharding, shuffle
+from tf_byteps.strategy.input.datasets import BytePSDataset
 from tf_byteps.types import TensorLike
 
 
@@ -50,7 +51,7 @@ def share(adapter: ArrayDataAdapter) -> Any:
     options = tf.data.Options()
     # They would serialize the graph, and with it the arrays.
     options.experimental_optimization.apply_default_optimizations = False
-    return sharding.BytePSDataset(dataset.with_options(options).prefetch(tf.data.AUTOTUNE))
+    return BytePSDataset(dataset.with_options(options).prefetch(tf.data.AUTOTUNE))
 
 
 def _pieces(order: tf.Tensor, rows: int, batch_size: int) -> Any:

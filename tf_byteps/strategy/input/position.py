@@ -12,14 +12,14 @@ Otherwise it is enough to begin as many iterations, as that is where a shuffle d
 import dataclasses
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 
 from tf_byteps.private.keras_tensorflow import TFEpochIterator
 from tf_byteps.strategy.input import content, lengths
-from tf_byteps.strategy.input.sharding import BytePSDataset
+from tf_byteps.strategy.input.datasets import BytePSDataset
 
 _TAKEN = "_byteps_taken"  # of an epoch iterator: batches taken when each iteration was begun
 _REMEMBER = ("Repeat", "Cache", "Snapshot")  # in the names of stages
@@ -47,14 +47,17 @@ class Position:
 
 
 def note(model: keras.Model, epoch_iterator: TFEpochIterator) -> None:
-    """Notes what a model's `fit` reads its batches from."""
-    _iterators[model] = weakref.ref(epoch_iterator)
+    """Notes what a model's `fit` reads its batches from, before it reads any."""
+    _iterators[model] = of_model = weakref.ref(epoch_iterator)
+    taken: list[int] = []
+    setattr(epoch_iterator, _TAKEN, taken)
 
+    def begin_iteration() -> None:
+        taken.append(int(of_model()._steps_seen))
 
-def note_iteration(original: Callable[..., Any], self: TFEpochIterator) -> Any:
-    """Replaces `_get_iterator` of Keras's iterators over epochs."""
-    self.__dict__.setdefault(_TAKEN, []).append(int(self._steps_seen))
-    return original(self)
+    epoch_iterator._distributed_dataset = epoch_iterator._distributed_dataset.noting(
+        begin_iteration
+    )
 
 
 def of(model: keras.Model, in_epoch: bool, not_taken: int = 0) -> Position:
@@ -67,7 +70,7 @@ def of(model: keras.Model, in_epoch: bool, not_taken: int = 0) -> Position:
     """
     iterator = _of(model)
     return Position(
-        iterations=list(getattr(iterator, _TAKEN, [])),
+        iterations=list(iterator.__dict__[_TAKEN]),
         batches=max(int(iterator._steps_seen) - not_taken, 0),
         goes_on=in_epoch or iterator._current_iterator is not None,
         length=iterator._num_batches,

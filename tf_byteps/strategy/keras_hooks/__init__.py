@@ -67,9 +67,6 @@ before.
 * `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all workers, each of which gathers
   its own rows only.
 * `tensorflow.python.data.util.random_seed.get_seed`: so are datasets whose shuffle has no seed.
-* `TFEpochIterator._get_iterator`: an epoch goes on at the batch of a checkpoint (see
-  `input.position`).
-* `trainers.data_adapters.is_tf_dataset`: Keras knows distributed datasets by their classes' names.
 """
 
 import threading

@@ -9,11 +9,9 @@ import keras
 import tensorflow as tf
 
 from tf_byteps.exchange.strategies import is_ours
-from tf_byteps.private.keras import ArrayDataAdapter, data_adapters
-from tf_byteps.private.keras_tensorflow import keras_trainer
+from tf_byteps.private.keras import ArrayDataAdapter
 from tf_byteps.private.tensorflow import data_random_seed as random_seed
-from tf_byteps.strategy.input import arrays, position, shuffle
-from tf_byteps.strategy.input.sharding import BytePSDataset
+from tf_byteps.strategy.input import arrays, shuffle
 from tf_byteps.wrapping import Change
 
 _local = threading.local()
@@ -22,9 +20,7 @@ _local = threading.local()
 def changes() -> list[Change]:
     """Each an owner, the name of its attribute, and what replaces that."""
     return [
-        (keras_trainer.TFEpochIterator, "_get_iterator", position.note_iteration),
         (ArrayDataAdapter, "get_tf_dataset", _array_dataset),
-        (data_adapters, "is_tf_dataset", _is_dataset),
         (random_seed, "get_seed", _dataset_seed),
     ]
 
@@ -60,10 +56,6 @@ def _array_dataset(original: Callable[..., Any], self: ArrayDataAdapter) -> Any:
     if getattr(_local, "shares", False):
         return arrays.share(self)
     return original(self)
-
-
-def _is_dataset(original: Callable[..., Any], data: object) -> Any:
-    return isinstance(data, BytePSDataset) or original(data)
 
 
 def _dataset_seed(original: Callable[..., Any], seed: int | None) -> Any:
