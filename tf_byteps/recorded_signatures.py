@@ -26,7 +26,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "CallbackList.__init__": (
         "(self, callbacks=None, add_history=None, add_progbar=None, model=None, **params)",
     ),
-    "CallbackList._on_train_batch_end": ("(self, batch, logs=None)",),
     "CallbackList.on_train_batch_begin": ("(self, batch, logs=None)",),
     "CallbackList.on_train_batch_end": ("(self, batch, logs=None)",),
     "ConcreteFunction._trackable_children": ("(self, save_type=None, **kwargs)",),

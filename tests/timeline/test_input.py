@@ -8,6 +8,7 @@ import pytest
 
 import tf_byteps
 from tests.cluster import run_workers
+from tf_byteps.timeline import python_steps
 from tf_byteps.timeline.parts import InputWait, Part, read_inputs
 from tf_byteps.timeline.report import main
 from tf_byteps.timeline.steps import cost_of, steps_of
@@ -101,3 +102,15 @@ def test_a_wait_belongs_to_the_step_whose_first_gradient_comes_after_it():
     assert [step.compute // MS for step in steps] == [50, 80, 90]
     middle = cost_of(steps)
     assert (middle.length, middle.input, middle.compute) == (100 * MS, 10 * MS, 80 * MS)
+
+
+def test_a_step_that_has_come_back_is_noted_once():
+    python_steps.begin()
+    try:
+        python_steps._on_begin(lambda *_: None, None, 3)
+        python_steps.end_step(3)  # its batch ends later
+        python_steps._on_end(lambda *_: None, None, 3)
+    finally:
+        python_steps.end()
+    ((begin, end, batch),) = python_steps.take()
+    assert begin <= end and batch == 3

@@ -53,6 +53,18 @@ def take() -> list[tuple[int, int, int]]:
     return [_spans.popleft() for _ in range(len(_spans))]
 
 
+def end_step(batch: int) -> None:
+    """Notes that a step has come back, unless that was noted.
+
+    Args:
+        batch: the number of the step's last batch in its epoch.
+    """
+    global _began
+    if _recorders and _began:
+        _spans.append((_began, _engine.wall_nanos(), batch))
+    _began = 0
+
+
 def _on_begin(original: Any, self: Any, batch: int, logs: Any = None) -> None:
     global _began
     original(self, batch, logs)
@@ -60,6 +72,5 @@ def _on_begin(original: Any, self: Any, batch: int, logs: Any = None) -> None:
 
 
 def _on_end(original: Any, self: Any, batch: int, logs: Any = None) -> None:
-    if _recorders and _began:
-        _spans.append((_began, _engine.wall_nanos(), batch))
+    end_step(batch)
     original(self, batch, logs)

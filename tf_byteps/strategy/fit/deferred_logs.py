@@ -21,12 +21,13 @@ from tf_byteps.ops.device import own_device
 from tf_byteps.private.keras import pythonify_logs
 from tf_byteps.strategy import batch_handlers
 from tf_byteps.strategy.fit.callbacks import DeferredLogs
+from tf_byteps.timeline import python_steps
 from tf_byteps.types import Logs
 
 
 def changes() -> list[Any]:
     """The change to Keras's lists of callbacks, as `callbacks.changes`."""
-    return [(keras.callbacks.CallbackList, "_on_train_batch_end", _end_batch)]
+    return [(keras.callbacks.CallbackList, "on_train_batch_end", _end_batch)]
 
 
 def _end_batch(
@@ -35,8 +36,9 @@ def _end_batch(
     first = self.callbacks[0] if self.callbacks else None
     is_deferred = isinstance(first, DeferredLogs) and not self._async_train
     if is_deferred and all(map(_only_shows, self.callbacks)):
+        python_steps.end_step(batch)  # the step has come back, though its batch ends later
         read = _reader(logs)
-        first.defer(lambda: original(self, batch, read()))
+        first.defer(lambda: self._on_train_batch_end(batch, read()))
     else:
         original(self, batch, logs)
 

@@ -59,9 +59,8 @@ before.
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`,
   `Dataset.save`, checkpoints and SavedModels: all workers may save to one path (see `saving`).
 * `tf_keras.Model.compile`, `fit` and others, if the program imports it: refused (see `keras2`).
-* `CallbackList._on_train_batch_end`: the logs of a step are read when the next one has been started
-  (see `deferred_logs`).
-* `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps.
+* `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps; the
+  logs of a step are read when the next one has been started (see `deferred_logs`).
 * `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
   rows of all workers, `predict_on_batch` this worker's.
 * `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all workers, each of which gathers
