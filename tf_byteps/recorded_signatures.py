@@ -10,7 +10,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "BackupAndRestore._save_model": ("(self)",),
     "BackupAndRestore.on_train_begin": ("(self, logs=None)",),
     "BackupAndRestore.on_train_end": ("(self, logs=None)",),
-    "BaseOptimizer._backend_apply_gradients": ("(self, grads, trainable_variables)",),
     "BaseOptimizer._clip_gradients": ("(self, grads)",),
     "BaseOptimizer._get_current_learning_rate": ("(self)",),
     "BaseOptimizer._overwrite_variable_with_gradient": ("(self, variable)",),

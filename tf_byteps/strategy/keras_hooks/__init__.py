@@ -8,8 +8,8 @@ before.
 * `Variable.value` and `_direct_assign`, `BaseOptimizer.apply` and `_get_current_learning_rate`,
   `TensorFlowTrainer.make_train_function` and `make_test_function`, `Model.export`: a step's updates
   may be left to the next step, but nobody else may notice (see `cross_step`).
-* `BaseOptimizer._backend_apply_gradients` and `_clip_gradients`: Keras clips before it reduces; the
-  sum must come first, once for each update, also with gradient accumulation.
+* `BaseOptimizer.apply`, `_clip_gradients`: Keras clips before it reduces; the sum must come first,
+  once for each update, also with gradient accumulation.
 * `TFOptimizer._all_reduce_sum_gradients`: not to reduce again afterwards.
 * `BaseOptimizer.add_variable`, `TFOptimizer.add_variable_from_reference`, `Trainer.compile`, and
   what uses a model: optimizers and models that were made outside the scope can be used in it (see
@@ -17,7 +17,7 @@ before.
 * `LossScaleOptimizer.apply` and `check_finite`: each worker would decide by its own gradients
   whether to skip a step, and those that do not would wait for ever.
 * `BaseOptimizer._overwrite_variables_directly_with_gradients`: new values of float8 scales are the
-  largest of all workers.
+  largest of all workers; it says which variables are left for the update.
 * `Adagrad.update_step` and `Embedding.call`: a step takes time for the rows of an embedding that it
   looks up, not for the whole table. So does clipping, in `BaseOptimizer._clip_gradients`.
 * `nn.dot_product_attention`: with `flash_attention=True` cuDNN computes it (see `attention`).

@@ -48,7 +48,6 @@ def changes() -> list[Change]:
         (keras_core.Variable, "_direct_assign", _assign_variable),
         (BaseOptimizer, "apply", _apply),
         (BaseOptimizer, "_get_current_learning_rate", _learning_rate),
-        (BaseOptimizer, "_backend_apply_gradients", _backend_apply_gradients),
         (BaseOptimizer, "_clip_gradients", _clip_gradients),
         (TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients),
         (BaseOptimizer, "_overwrite_variables_directly_with_gradients", _overwrite_variables),
@@ -105,35 +104,26 @@ def _apply(
     trainable_variables: list[Variable] | None = None,
 ) -> None:
     if updates.current() is None and in_our_scope():
+        adopt_optimizer(self)
         loops.apply(original, self, grads, trainable_variables)
         return
-    if updates.current() is None and in_our_replica():
-        variables = list(trainable_variables or self._trainable_variables)
-        grads, are_reduced = tapes.handed_to_optimizer(list(grads), variables)
-        if are_reduced:
-            with updates.updating(self, variables, reduced=True):
-                original(self, grads, trainable_variables)
-            return
-    if not cross_step.defer(self, grads, trainable_variables):
+    if not in_our_replica():
         original(self, grads, trainable_variables)
+        return
+    if trainable_variables is not None:
+        trainable_variables = list(trainable_variables)
+    are_reduced, variables = False, list(trainable_variables or self._trainable_variables)
+    if updates.current() is None:
+        grads, are_reduced = tapes.handed_to_optimizer(list(grads), variables)
+    if are_reduced or not cross_step.defer(self, grads, trainable_variables):
+        adopt_optimizer(self)
+        with updates.updating(self, variables, reduced=are_reduced):
+            original(self, grads, trainable_variables)
 
 
 def _learning_rate(original: Callable[..., Any], self: keras.optimizers.Optimizer) -> Any:
     kept = cross_step.own_learning_rate(self)
     return original(self) if kept is None else kept
-
-
-def _backend_apply_gradients(
-    original: Callable[..., Any],
-    self: keras.optimizers.Optimizer,
-    grads: list[Gradient],
-    trainable_variables: list[Variable],
-) -> Any:
-    if not in_our_replica():
-        return original(self, grads, trainable_variables)
-    adopt_optimizer(self)
-    with updates.updating(self, trainable_variables):
-        return original(self, grads, trainable_variables)
 
 
 def _clip_gradients(
@@ -176,7 +166,11 @@ def _overwrite_variables(
             for gradient, variable in zip(grads, variables, strict=True)
         ]
         grads = overwriting.reduce_overwriting(new_values, variables)
-    return original(self, grads, variables)
+    grads, variables = original(self, grads, variables)
+    update = updates.current()
+    if update is not None and update.optimizer is self and in_our_replica():
+        update.variables = list(variables)  # without those that have no gradient
+    return grads, variables
 
 
 def _add_variable(
