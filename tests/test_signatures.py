@@ -12,6 +12,8 @@ from tf_byteps import signatures
 from tf_byteps.errors import BytePSError
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
+# How many functions are replaced: each depends on internals. Lower a number when you can.
+_MOST = {"tensorflow": 78, "jax": 44}
 _APPLY = ("BaseOptimizer.apply", ("(self, grads, trainable_variables=None)",))
 
 
@@ -66,15 +68,18 @@ _CHECK = """
 import record_signatures
 from tf_byteps import signatures
 from tf_byteps.recorded_signatures import SIGNATURES
+names = set()
 for owner, name, replacement in record_signatures.replaced_functions():
     assert replacement.__module__ in signatures.PURPOSES, replacement
     name, form = signatures.name_of(owner, name), signatures.form_of(getattr(owner, name))
     assert form in SIGNATURES.get(name, ()), f"record {name}{form}"
+    names.add(name)
+print(len(names))
 """
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_every_replaced_function_is_recorded(backend):
+@pytest.mark.parametrize("backend", _MOST)
+def test_replaced_functions_are_few_and_recorded(backend):
     if backend == "jax":
         pytest.importorskip("jax", reason="Keras on JAX needs jax")
     result = subprocess.run(
@@ -87,6 +92,7 @@ def test_every_replaced_function_is_recorded(backend):
     )
     assert result.returncode == 0, result.stderr
     assert "was not tested with" not in result.stderr
+    assert int(result.stdout.splitlines()[-1]) <= _MOST[backend]
 
 
 def test_supported_versions_are_those_of_the_package():
