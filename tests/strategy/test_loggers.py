@@ -76,10 +76,7 @@ def test_a_subclass_of_csv_logger(group):
     assert (
         first["called"]
         == second["called"]
-        == (
-            *("begin", "epoch", "epoch", "end"),
-            *("begin", "epoch", "end"),
-        )
+        == (*("begin", "epoch", "epoch", "end"), *("begin", "epoch", "end"))
     )
     assert first["rows"] == [("0", "0"), ("1", "1"), ("2", "2")]
     assert second["rows"] == []

@@ -112,10 +112,7 @@ class DeferredLogs(keras.callbacks.Callback):
 
 
 def completed(
-    callbacks: own_callbacks.Given,
-    model: keras.Model,
-    epochs: int,
-    draws_on_host: bool,
+    callbacks: own_callbacks.Given, model: keras.Model, epochs: int, draws_on_host: bool
 ) -> Any:
     """The callbacks of a training, and ours. A collective: all workers call it.
 

@@ -20,15 +20,7 @@ from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.ops import names
 from tf_byteps.private.tensorflow import data_distribute
-from tf_byteps.strategy.input import (
-    building,
-    caches,
-    content,
-    lengths,
-    pieces,
-    shuffle,
-    together,
-)
+from tf_byteps.strategy.input import building, caches, content, lengths, pieces, shuffle, together
 from tf_byteps.strategy.input.datasets import BytePSDataset
 
 _logger = logging.getLogger("tf_byteps")
