@@ -37,7 +37,7 @@ def share(adapter: ArrayDataAdapter) -> Any:
         indices = _shuffled_within_batches(rows, batch_size)
     else:
         order = shuffle.permutations(rows) if shuffled else shuffle.in_order(rows)
-        indices = order.flat_map(lambda order: _pieces(order, rows, batch_size))
+        indices = _pieces(order, rows, batch_size)
     inputs = tree.lists_to_tuples(
         array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
     )
@@ -54,17 +54,21 @@ def share(adapter: ArrayDataAdapter) -> Any:
     return BytePSDataset(dataset.with_options(options).prefetch(tf.data.AUTOTUNE))
 
 
-def _pieces(order: tf.Tensor, rows: int, batch_size: int) -> Any:
-    """This worker's piece of each batch of an epoch's order of rows."""
+def _pieces(order: tf.data.Dataset, rows: int, batch_size: int) -> Any:
+    """This worker's piece of each batch of an epoch's order of rows, the dataset's one element."""
 
     @tf.autograph.experimental.do_not_convert
-    def piece(step: tf.Tensor) -> Any:
-        batch = step * batch_size
-        length = tf.minimum(rows - batch, batch_size)
-        begin, end = pieces.bounds(length, runtime.rank(), runtime.size())
-        return order[batch + begin : batch + end]
+    def of_epoch(order: tf.Tensor) -> Any:
+        @tf.autograph.experimental.do_not_convert
+        def piece(step: tf.Tensor) -> Any:
+            batch = step * batch_size
+            length = tf.minimum(rows - batch, batch_size)
+            begin, end = pieces.bounds(length, runtime.rank(), runtime.size())
+            return order[batch + begin : batch + end]
 
-    return tf.data.Dataset.range(-(-rows // batch_size)).map(piece)
+        return tf.data.Dataset.range(-(-rows // batch_size)).map(piece)
+
+    return order.flat_map(of_epoch)
 
 
 def _shuffled_within_batches(rows: int, batch_size: int) -> Any:
@@ -83,6 +87,7 @@ def _content(inputs: object, rows: int) -> Any:
     return content.of_tensors([tensor for tensor in taken if tensor is not None])
 
 
+@tf.autograph.experimental.do_not_convert
 def _take(indices: TensorLike, arrays: object) -> Any:
     def take(array: TensorLike) -> Any:
         if isinstance(array, np.ndarray):

@@ -147,7 +147,12 @@ def seeds() -> Any:
 
 def in_order(length: int) -> Any:
     """A dataset of one element, `range(length)` in int64."""
-    return tf.data.Dataset.range(1).map(lambda _: tf.range(length, dtype=tf.int64))
+
+    @tf.autograph.experimental.do_not_convert
+    def whole(_: tf.Tensor) -> Any:
+        return tf.range(length, dtype=tf.int64)
+
+    return tf.data.Dataset.range(1).map(whole)
 
 
 def permutations(length: int) -> Any:
@@ -160,6 +165,11 @@ def permutations(length: int) -> Any:
         A `tf.data.Dataset` with one int64 tensor of shape `[length]`.
     """
     return shuffled(in_order(length))
+
+
+@tf.autograph.experimental.do_not_convert
+def _as_keras(element: tf.Tensor) -> Any:
+    return tf.random.shuffle(element)
 
 
 def shuffled(dataset: tf.data.Dataset) -> Any:
@@ -176,8 +186,9 @@ def shuffled(dataset: tf.data.Dataset) -> Any:
     """
     if _user_seed() is not None:
         # Keras has it in a function of its own, too, in which it is the first random operation.
-        return dataset.map(lambda element: tf.random.shuffle(element))
+        return dataset.map(_as_keras)
 
+    @tf.autograph.experimental.do_not_convert
     def shuffle(element: tf.Tensor, draw: tf.Tensor) -> Any:
         shuffled = tf.random.experimental  # pyright: ignore[reportAttributeAccessIssue]
         return shuffled.stateless_shuffle(element, seed=tf.stack([draw, 0]))

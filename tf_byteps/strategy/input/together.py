@@ -30,8 +30,12 @@ def until_all_end(dataset: tf.data.Dataset, name: str) -> Any:
     Returns:
         A `tf.data.Dataset`.
     """
-    own = dataset.map(lambda *element: (pieces.packed(dataset, element), tf.zeros([0], tf.float64)))
-    return _together(own, dataset.element_spec, name, "")
+
+    @tf.autograph.experimental.do_not_convert
+    def unseen(*element: object) -> Any:
+        return pieces.packed(dataset, element), tf.zeros([0], tf.float64)
+
+    return _together(dataset.map(unseen), dataset.element_spec, name, "")
 
 
 def pieces_of_same(dataset: tf.data.Dataset, rank: int, size: int, name: str, advice: str) -> Any:
@@ -50,6 +54,7 @@ def pieces_of_same(dataset: tf.data.Dataset, rank: int, size: int, name: str, ad
     """
     pieces.check_batches(dataset.element_spec)
 
+    @tf.autograph.experimental.do_not_convert
     def cut(*element: object) -> Any:
         whole = pieces.packed(dataset, element)
         return pieces.piece(whole, rank, size), _seen_of(whole)
@@ -67,11 +72,12 @@ def _together(own: tf.data.Dataset, spec: Any, name: str, advice: str) -> Any:
     """
     _, of_seen = cast(Any, own.element_spec)
     numbers = of_seen.shape[0]
-    more = own.map(lambda element, seen: (tf.concat([[1.0], seen], 0), element))
+    more = own.map(_as_one_more)
     nothing = tf.constant([0.0] + [_NOTHING] * numbers, tf.float64)
     empty = tf.nest.map_structure(lengths.empty, spec)
     tail = tf.data.Dataset.from_tensors((nothing, empty)).repeat()
 
+    @tf.autograph.experimental.do_not_convert
     def ask(mine: tf.Tensor, element: object) -> Any:
         everyone = push_pull(mine, op=Max, name=name)
         highest, negated, tolerance = tf.split(everyone[1:], 3)
@@ -81,11 +87,26 @@ def _together(own: tf.data.Dataset, spec: Any, name: str, advice: str) -> Any:
             return everyone[0] > 0, element
 
     steps = more.concatenate(tail).map(ask, num_parallel_calls=None)
-    steps = steps.take_while(cast(Any, lambda has_one, element: has_one))
+    steps = steps.take_while(cast(Any, _has_one))
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     options.autotune.enabled = False
-    return steps.map(lambda has_one, element: element).with_options(options)
+    return steps.map(_element).with_options(options)
+
+
+@tf.autograph.experimental.do_not_convert
+def _as_one_more(element: object, seen: tf.Tensor) -> Any:
+    return tf.concat([[1.0], seen], 0), element
+
+
+@tf.autograph.experimental.do_not_convert
+def _has_one(has_one: tf.Tensor, element: object) -> Any:
+    return has_one
+
+
+@tf.autograph.experimental.do_not_convert
+def _element(has_one: tf.Tensor, element: object) -> Any:
+    return element
 
 
 def _seen_of(batch: Any) -> Any:
