@@ -20,7 +20,7 @@ from tf_byteps.files import path_for, write_whole
 from tf_byteps.rendezvous.host import listening_address, own_address
 from tf_byteps.rendezvous.membership import ElasticScheduler
 from tf_byteps.rendezvous.messages import Address
-from tf_byteps.rendezvous.roster import RUN_ID
+from tf_byteps.rendezvous.roster import run_id
 from tf_byteps.rendezvous.scheduler import Scheduler
 from tf_byteps.timeline.files import Session
 from tf_byteps.timeline.scheduler_recorder import SchedulerRecorder
@@ -136,7 +136,7 @@ class JobScheduler:
         self.events = Events()
         self._recorder = None
         if config.timeline:
-            self._recorder = SchedulerRecorder(config.timeline, RUN_ID, self.events)
+            self._recorder = SchedulerRecorder(config.timeline, run_id(), self.events)
 
     def _new_rendezvous(self) -> Scheduler:
         return Scheduler(self._config, self._start_coordinator)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -20,9 +22,6 @@ from tf_byteps.rendezvous.participant import (
 )
 from tf_byteps.rendezvous.shared_settings import SharedSettings
 
-# Of this process, as `Book.run_id`.
-RUN_ID = secrets.token_hex(8)
-
 _MAX_TEXT = 1024
 _MAX_NUMBER = 1 << 16  # of workers or servers
 _MAX_NAMED = 16  # of those that are missing
@@ -31,6 +30,16 @@ _MAX_NAMED = 16  # of those that are missing
 MOST_CONNECTIONS = 4
 _MOST_WORKERS = 64
 _LEAST_PROCESSORS = 8
+
+
+def run_id() -> str:
+    """That of this process, as `Book.run_id`: another one than its parent's, if it was forked."""
+    return _drawn_by(os.getpid())
+
+
+@functools.cache
+def _drawn_by(process: int) -> str:
+    return secrets.token_hex(8)
 
 
 class Roster:
@@ -183,7 +192,7 @@ class Roster:
             coordinator_endpoint=None,
             options=self._settings.values(self._connections_per_server),
             gpus_share_hosts=self._gpus_share_hosts(workers),
-            run_id=RUN_ID,
+            run_id=run_id(),
         )
 
     def _gpus_share_hosts(self, workers: Sequence[Participant]) -> bool:

@@ -19,7 +19,7 @@ from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.host import host_id
 from tf_byteps.rendezvous.member import Member
 from tf_byteps.rendezvous.messages import Book
-from tf_byteps.rendezvous.roster import RUN_ID
+from tf_byteps.rendezvous.roster import run_id
 from tf_byteps.rendezvous.secret import new_secret
 from tf_byteps.timeline import files as timeline_files
 from tf_byteps.timeline.worker_recorder import Recorder
@@ -294,7 +294,7 @@ def _book_of_one(config: Config) -> Book:
         server_workers=[],
         coordinator_endpoint=None,
         options=config.shared_values(),
-        run_id=RUN_ID,
+        run_id=run_id(),
     )
 
 

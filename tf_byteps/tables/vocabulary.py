@@ -8,11 +8,13 @@ with each change, the stamp, says whether it still is one.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import os
 import secrets
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,16 +23,27 @@ from tf_byteps.tables.key_slots import COUNT, LAST, Ints, KeySlots, mixed
 from tf_byteps.tables.layout import BlockLayout
 from tf_byteps.tables.vocabularies import WHEN_FULL, DynamicVocabulary
 
-# Different for all changes of all vocabularies in a process, and very likely of others. A variable
-# that nobody has changed has 0, and no keys.
-_stamps = itertools.count(secrets.randbits(60) | 1)
 _COUNT_BITS = 32
 NEVER = 1 << 62  # steps after which keys expire
 
 
 def stamped(lines: Ints) -> Ints:
     """The lines of this worker's rows, and a new stamp."""
-    return np.concatenate([lines, np.array([[next(_stamps), 0, 0]], np.int64)])
+    return np.concatenate([lines, np.array([[_new_stamp(), 0, 0]], np.int64)])
+
+
+def _new_stamp() -> int:
+    """Different for all changes of all vocabularies in a process, and very likely of others.
+
+    A variable that nobody has changed has 0, and no keys.
+    """
+    return next(_stamps_of(os.getpid()))
+
+
+@functools.cache
+def _stamps_of(process: int) -> Iterator[int]:
+    """A forked process goes on with others than its parent."""
+    return itertools.count(secrets.randbits(60) | 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +149,7 @@ class Vocabulary:
         """
         with self._lock:
             self._follow(stamp)
-            self._stamp = next(_stamps)  # if this fails, the next call begins with the variables
+            self._stamp = _new_stamp()  # if this fails, the next call begins with the variables
             keys, blocks, counts, position = _merged(*self._unpacked(asked))
             oldest = step - self._expiry
             slots, freed = self._alive(self._rows, keys, blocks, oldest)
