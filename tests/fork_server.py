@@ -1,47 +1,39 @@
-"""Forks the workers of tests from a process that has imported Keras and its backend already.
+"""Forks the processes of tests' jobs from some that have imported what they will import.
 
-The imports take four seconds of processor time, more than many a training of these tests. So each
-process of pytest has one process that does nothing but import them: it has one thread, TensorFlow
-has not looked for devices, and tf_byteps is not imported. A worker is forked from it, gets its own
-variables, folder, output and session, and goes on as `python -m` of its module would.
+With Keras and TensorFlow the imports take five seconds of processor time, more than many a
+training of these tests. So each process of pytest has one process that does nothing but import
+them: it has one thread, TensorFlow has not looked for devices, and nothing of tf_byteps has been
+called. A worker is forked from it, gets its own variables, folder, output and session, and goes on
+as `python -m` of its module would.
 
-Workers with Keras on JAX are forked from another such process, which has not imported TensorFlow.
+Each kind of process has a server of its own, which has imported no more than such a process does:
+workers with Keras on TensorFlow, with Keras on JAX, with JAX alone, and those with none of them,
+such as schedulers and summation servers.
 
-Only the modules in `_MODULES`, which call what a test has written, are started like that. All else
-is started as usual: other commands, workers with variables that TensorFlow or Python may read when
+`tests/process_kinds.py` says which processes these are. All others are started as usual: what
+bpslaunch starts, other commands, processes with variables that TensorFlow or Python may read when
 they start, and whatever runs outside pytest.
 """
 
+import atexit
+import ctypes
+import dataclasses
+import fcntl
 import gc
-import importlib.util
+import importlib
 import os
 import pickle
-import re
 import runpy
 import socket
 import subprocess
 import sys
 import time
 
-from tests import quick_start
+from tests import process_kinds, quick_start
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_MODULES = ("tests.cluster", "tests.workers")
-# Programs that import no TensorFlow shall not find it in memory.
-_IMPORTS = re.compile(
-    r"^ *(import|from) (tensorflow|keras|tf_byteps\.(gradients|keras|ops|strategy))\b"
-    r"|^from tests import side_by_side",
-    re.M,
-)
-# Read when Keras and JAX are imported.
-_OF_BACKENDS = ("KERAS_BACKEND", "JAX_PLATFORMS", "JAX_ENABLE_X64")
-# A worker may have others of these than the server: they are read later, or by tf_byteps alone.
-_READ_LATER = re.compile(
-    r"(BYTEPS|DMLC|TESTS|PYTEST)_|(TF_CONFIG|CUDA_VISIBLE_DEVICES|PYTHONUNBUFFERED|PWD)$"
-)
-# Of the helpers that start workers: read when TensorFlow is imported.
-_ENVIRONMENT = {"PYTHONPATH": _ROOT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 _WAIT_SECONDS = 0.01
+_FIRST_DESCRIPTOR = 100  # above all that a process of a test is given
 
 _is_allowed = False
 _servers = {}
@@ -66,9 +58,14 @@ def pids():
 
 def popen(command, env, cwd=None, stdout=None, stderr=None, start_new_session=False, pass_fds=()):
     """As `subprocess.Popen`, with no input; forks if it may."""
-    if _is_allowed and not pass_fds and _can_fork(command, env):
-        server = _server_for(env)
-        return server.fork(command, env, cwd or os.getcwd(), stdout, stderr, start_new_session)
+    kind = process_kinds.kind_of(command, env) if _is_allowed else None
+    if kind is not None:
+        if kind not in _servers:
+            _servers[kind] = _Server(kind)
+        request = _Request(
+            list(command), dict(env), cwd or os.getcwd(), start_new_session, pass_fds
+        )
+        return _servers[kind].fork(request, stdout, stderr)
     return subprocess.Popen(
         command,
         env=env,
@@ -81,48 +78,33 @@ def popen(command, env, cwd=None, stdout=None, stderr=None, start_new_session=Fa
     )
 
 
-def _of_backend(env):
-    """The variables of Keras's backend, if the worker is told which one it has."""
-    if env.get("KERAS_BACKEND") not in ("jax", "tensorflow"):
-        return {}
-    return {name: env[name] for name in _OF_BACKENDS if name in env}
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What a process is started with, besides its outputs. See `subprocess.Popen`."""
 
-
-def _server_for(env):
-    of_backend = _of_backend(env) if env.get("KERAS_BACKEND") == "jax" else {}
-    key = frozenset(of_backend.items())
-    if key not in _servers:
-        _servers[key] = _Server(of_backend)
-    return _servers[key]
-
-
-def _can_fork(command, env):
-    if list(command[:2]) != [sys.executable, "-m"] or command[2] not in _MODULES:
-        return False
-    expected = {**os.environ, **_ENVIRONMENT, **_of_backend(env)}
-    if _fixed(env) != _fixed(expected) or env["PYTHONPATH"] != _ROOT:
-        return False
-    program = command[3]
-    path = program if os.path.isabs(program) else importlib.util.find_spec(program).origin
-    with open(path) as file:
-        return bool(_IMPORTS.search(file.read()))
-
-
-def _fixed(env):
-    return {name: value for name, value in env.items() if not _READ_LATER.match(name)}
+    command: list[str]
+    env: dict[str, str]
+    cwd: str
+    start_new_session: bool
+    pass_fds: tuple[int, ...]
 
 
 class _Server:
-    """The process that workers are forked from, as pytest sees it."""
+    """The process that others are forked from, as pytest sees it."""
 
-    def __init__(self, of_backend):
+    def __init__(self, kind):
         self._channel, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.fork_server", str(theirs.fileno()), *kind.modules],
                 cwd=_ROOT,
                 # NumPy's library starts threads when it is imported.
-                env={**os.environ, **_ENVIRONMENT, **of_backend, "OPENBLAS_NUM_THREADS": "1"},
+                env={
+                    **os.environ,
+                    **process_kinds.ENVIRONMENT,
+                    **dict(kind.variables),
+                    "OPENBLAS_NUM_THREADS": "1",
+                },
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
@@ -131,21 +113,23 @@ class _Server:
         self._channel.close()
         self.process.wait()
 
-    def fork(self, command, env, cwd, stdout, stderr, new_session):
-        request = pickle.dumps((list(command), dict(env), cwd, new_session))
+    def fork(self, request, stdout, stderr):
+        """Starts a process; returns a `_Forked`."""
+        message = pickle.dumps(request)
         outputs = [
             stdout.fileno(),
             stdout.fileno() if stderr == subprocess.STDOUT else stderr.fileno(),
         ]
-        socket.send_fds(self._channel, [len(request).to_bytes(8, "little")], outputs)
-        self._channel.sendall(request)
+        header = len(message).to_bytes(8, "little")
+        socket.send_fds(self._channel, [header], [*outputs, *request.pass_fds])
+        self._channel.sendall(message)
         answer = self._channel.recv(8, socket.MSG_WAITALL)
-        assert len(answer) == 8, "the process that workers are forked from has ended"
-        return _Forked(int.from_bytes(answer, "little"), command)
+        assert len(answer) == 8, "the process that others are forked from has ended"
+        return _Forked(int.from_bytes(answer, "little"), request.command)
 
 
 class _Forked:
-    """A forked worker: what tests use of `subprocess.Popen`."""
+    """A forked process: what tests use of `subprocess.Popen`."""
 
     def __init__(self, pid, args):
         self.pid = pid
@@ -179,65 +163,88 @@ class _Forked:
 
 
 def _serve(channel):
-    """Forks a worker for each request. Returns in the workers only, with what they shall do."""
+    """Forks a process for each request. Returns in those only, with what they shall do."""
     while True:
-        header, outputs, *_ = socket.recv_fds(channel, 8, 2)
+        header, descriptors, *_ = socket.recv_fds(channel, 8, _FIRST_DESCRIPTOR)
         if not header:
             os._exit(0)  # pytest has ended
         length = int.from_bytes(header, "little")
         request = pickle.loads(channel.recv(length, socket.MSG_WAITALL))
         readable, writable = os.pipe()
-        # The worker's parent ends at once, so that pytest becomes its parent.
+        # The process's parent ends at once, so that pytest becomes its parent.
         between = os.fork()
         if between == 0:
-            worker = os.fork()
-            if worker:
-                os.write(writable, worker.to_bytes(8, "little"))
+            forked = os.fork()
+            if forked:
+                os.write(writable, forked.to_bytes(8, "little"))
                 os._exit(0)
             channel.close()
             os.close(readable)
             os.close(writable)
-            return request, outputs
+            return request, descriptors
         os.waitpid(between, 0)
-        for descriptor in (*outputs, writable):
+        for descriptor in (*descriptors, writable):
             os.close(descriptor)
         channel.sendall(os.read(readable, 8))
         os.close(readable)
 
 
-def _become(command, env, cwd, new_session, outputs):
+def _become(request, descriptors):
     """Goes on as if this process had been started by the command."""
-    if new_session:
+    if request.start_new_session:
         os.setsid()
-    for descriptor, output in zip((1, 2), outputs, strict=True):
-        os.dup2(output, descriptor)
-        os.close(output)
-    os.chdir(cwd)
+    # First out of the way: one may have the number that another one shall get.
+    above = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR) for each in descriptors]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    for descriptor, number in zip(above, (1, 2, *request.pass_fds), strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.chdir(request.cwd)
     os.environ.clear()
-    os.environ.update(env)
-    sys.orig_argv = command
-    sys.argv = command[2:]
-    sys.path[0] = os.fspath(cwd)  # TensorFlow, where it is imported later, takes only strings
+    os.environ.update(request.env)
+    sys.orig_argv = request.command
+    sys.argv = request.command[2:]
+    sys.path[0] = os.fspath(request.cwd)  # TensorFlow, imported later, takes only strings
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(write_through=bool(env.get("PYTHONUNBUFFERED")))
+        stream.reconfigure(write_through=bool(request.env.get("PYTHONUNBUFFERED")))
     # Else all workers would draw the same numbers; Python's own generator does so by itself.
-    sys.modules["numpy"].random.seed()
-    runpy.run_module(command[2], run_name="__main__", alter_sys=True)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    runpy.run_module(request.command[2], run_name="__main__", alter_sys=True)
 
 
-def main(descriptor):
+def _keep(names):
+    """Lets an ending process keep modules of others that it was forked with.
+
+    To take them apart it would copy nearly all memory that it shares: a fifth of a second. Modules
+    of the program, of tf_byteps and of Python end as usual, and so does TensorFlow's context.
+    """
+    kept = [sys.modules.pop(name) for name in names if name in sys.modules]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
+def _foreign_modules():
+    ours = {*sys.stdlib_module_names, "__main__", "benchmarks", "tests", "tf_byteps"}
+    return [
+        name
+        for name in sys.modules
+        if name.partition(".")[0] not in ours and name != "tensorflow.python.eager.context"
+    ]
+
+
+def main(descriptor, modules):
+    kept = []
+    atexit.register(_keep, kept)  # before all others: it is the last that is called
     quick_start.leave_out_packages()
-    import keras
-
-    if keras.config.backend() == "tensorflow":
-        import tensorflow  # noqa: F401
-
+    for name in modules:
+        importlib.import_module(name)
     threads = os.listdir("/proc/self/task")
     assert len(threads) == 1, f"who forks must have one thread: {threads}"
+    kept.extend(_foreign_modules())
     gc.freeze()
-    request, outputs = _serve(socket.socket(fileno=descriptor))
-    _become(*request, outputs)
+    _become(*_serve(socket.socket(fileno=descriptor)))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import pathlib
 import random
 import signal
 import sys
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 
 import tf_byteps
-from tests import fork_server
+from tests import fork_server, process_kinds
 from tests.cluster import Cluster, clean_environment, outcome_of, run_workers, worker_command
+from tf_byteps.rendezvous.roster import run_id
 
 
 def shown(given):
     """What a worker shows of itself."""
-    found = "tensorflow" in sys.modules, "tf_byteps.ops" in sys.modules
+    found = [name in sys.modules for name in ("tensorflow", "tf_byteps.ops", "tf_byteps.jax")]
     import tensorflow as tf
 
     tf_byteps.init()
@@ -24,7 +26,7 @@ def shown(given):
         "found": found,
         "given": [given, os.environ["TESTS_GIVEN"], sys.argv[1:3], os.getcwd()],
         "place": [os.getppid(), os.getsid(0) == os.getpid()],
-        "drawn": [random.random(), np.random.random(), float(tf.random.uniform([]))],
+        "drawn": [random.random(), np.random.random(), float(tf.random.uniform([])), run_id()],
     }
 
 
@@ -43,7 +45,7 @@ def ends(how):
 def test_a_worker_has_what_it_was_given_and_nothing_of_others():
     workers = run_workers(shown, args=["an argument"], env={"TESTS_GIVEN": "a variable"})
     for worker in workers:
-        assert worker["found"] == [True, False]
+        assert worker["found"] == [True, True, False]
         names = [__name__, "shown"]
         assert worker["given"] == ["an argument", "a variable", names, os.getcwd()]
         assert worker["place"] == [os.getpid(), True]
@@ -69,6 +71,14 @@ def test_a_worker_on_jax_has_keras_on_jax_and_no_tensorflow():
         assert shown == [[True, True, False, False], "jax", wide == "1"]
 
 
+def test_schedulers_and_servers_have_no_framework_and_what_they_are_given():
+    with Cluster(ends, workers=1, servers=1, args=["return"]) as cluster:
+        for process in (cluster.scheduler, *cluster.servers):
+            assert isinstance(process.popen, fork_server._Forked)
+        maps = pathlib.Path(f"/proc/{cluster.servers[0].popen.pid}/maps").read_text()
+        assert "/tf_byteps/" in maps and "tensorflow" not in maps and "numpy" not in maps
+
+
 @pytest.mark.parametrize(
     "how, code, printed",
     [
@@ -88,9 +98,11 @@ def test_it_ends_like_any_process(how, code, printed):
 
 def test_what_reads_variables_when_it_starts_is_not_forked():
     command = worker_command(shown)
-    assert fork_server._can_fork(command, clean_environment(BYTEPS_X="1"))
-    assert not fork_server._can_fork(command, clean_environment(XLA_FLAGS="--xla_dump_to=x"))
-    assert not fork_server._can_fork(command, clean_environment(PYTHONPATH="elsewhere"))
-    assert not fork_server._can_fork(command, clean_environment(JAX_PLATFORMS="cpu"))
-    other = (sys.executable, "-m", "tf_byteps.server")
-    assert not fork_server._can_fork(other, clean_environment())
+    server = (sys.executable, "-m", "tf_byteps.server")
+    for each in (command, server):
+        assert process_kinds.kind_of(each, clean_environment(BYTEPS_X="1"))
+        assert not process_kinds.kind_of(each, clean_environment(XLA_FLAGS="--xla_dump_to=x"))
+        assert not process_kinds.kind_of(each, clean_environment(PYTHONPATH="elsewhere"))
+        assert not process_kinds.kind_of(each, clean_environment(JAX_PLATFORMS="cpu"))
+    other = (sys.executable, "-m", "tf_byteps.launch")
+    assert not process_kinds.kind_of(other, clean_environment())
