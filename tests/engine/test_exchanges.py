@@ -1,16 +1,26 @@
 """Exchanges of NumPy arrays between real workers through real servers."""
 
+import itertools
+
 import pytest
 
 from tests.cluster import describe, run_processes, run_workers
 from tests.engine import programs
 from tests.engine.programs import DTYPES, PART_BYTES
+from tests.selection import some_extended
 
 SMALL_PARTS = {"BYTEPS_PARTITION_BYTES": str(PART_BYTES)}
 
 
-@pytest.mark.parametrize("servers", [0, 1, 2, 3])
-@pytest.mark.parametrize("workers", [1, 2, 3])
+# With no server, each worker hosts one.
+_EVERYDAY = ((1, 0), (2, 0), (2, 1), (3, 2))
+_JOBS = [
+    pytest.param(*job, marks=() if job in _EVERYDAY else pytest.mark.extended)
+    for job in itertools.product([1, 2, 3], range(4))
+]
+
+
+@pytest.mark.parametrize(("workers", "servers"), _JOBS)
 def test_sums_of_every_dtype_and_size(workers, servers):
     counts = run_workers(programs.sums, workers, servers, SMALL_PARTS)
     assert counts == [(len(DTYPES) + 4) * 8] * workers
@@ -124,12 +134,12 @@ def test_refused_tensors(workers):
         )
 
 
-@pytest.mark.parametrize("servers", [0, 2])
+@pytest.mark.parametrize("servers", some_extended([0, 2], [0]))
 def test_broadcast(servers):
     assert run_workers(programs.broadcasts, 3, servers, SMALL_PARTS) == [True] * 3
 
 
-@pytest.mark.parametrize("servers", [0, 2])
+@pytest.mark.parametrize("servers", some_extended([0, 2], [0]))
 def test_gather(servers):
     assert run_workers(programs.gathers, 3, servers, SMALL_PARTS) == [True] * 3
 

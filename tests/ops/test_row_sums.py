@@ -109,7 +109,12 @@ def test_fit_gives_the_same_weights(size):
 
 @pytest.mark.parametrize(
     ("size", "setting", "exchange"),
-    [(2, "3", "BytePSGather"), (3, "3", "BytePSRowSum"), (3, "0", "BytePSGather")],
+    [
+        (2, "3", "BytePSGather"),
+        (2, "2", "BytePSRowSum"),
+        pytest.param(3, "3", "BytePSRowSum", marks=pytest.mark.extended),
+        pytest.param(3, "0", "BytePSGather", marks=pytest.mark.extended),
+    ],
 )
 def test_the_number_of_workers_decides(size, setting, exchange):
     group = workers.run(PROGRAM, ["start", "operations"], size, BYTEPS_ROW_SUM_WORKERS=setting)

@@ -14,7 +14,7 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "on_servers_programs.py")
 _scenario = workers.scenario
 OPTIMIZERS = ("SGD", "Adagrad", "RowWiseAdagrad", "LazySGD", "LazyAdam")
 # What servers compute for each, test_server_rules.py compares every day.
-_EXTENDED = ("SGD", "RowWiseAdagrad", "LazySGD")
+_EXTENDED = ("SGD", "Adagrad", "RowWiseAdagrad", "LazySGD")
 _BAD = [_scenario("index", value=-1), _scenario("index", value=50), "target"]
 
 
