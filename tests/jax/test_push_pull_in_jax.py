@@ -30,7 +30,7 @@ SCENARIOS = [
     "disagreements",
 ]
 _SIZES = [pytest.param(1, marks=pytest.mark.slow)]
-_SIZES += [pytest.param(2, marks=pytest.mark.extended), 3]
+_SIZES += [2, pytest.param(3, marks=pytest.mark.extended)]
 # Two devices of JAX's in each worker, of which exchanges take one.
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",

@@ -1,4 +1,4 @@
-"""BytePSStrategy in 1 (extended), 2 (slow) and 3 workers that know nothing but TF_CONFIG."""
+"""BytePSStrategy in 2 workers, and 1 and 3 (extended), that know nothing but TF_CONFIG."""
 
 import json
 import os
@@ -53,7 +53,7 @@ SCENARIOS = [
 ]
 
 
-_SIZES = [pytest.param(1, marks=pytest.mark.extended), pytest.param(2, marks=pytest.mark.slow), 3]
+_SIZES = some_extended([1, 2, 3], [1, 3])
 
 
 @pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
