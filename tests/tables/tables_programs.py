@@ -178,20 +178,21 @@ def saves(folder):
     return path, tables, layer.get_embedding_tables()
 
 
-def loads(folder, path):
-    """What was saved, from each kind of file, and after training on."""
+def loads(folder, path, kinds):
+    """What was saved, from these kinds of files, and after training on."""
     found = []
+    restoring = {
+        "weights": lambda model: model.load_weights(f"{folder}/model.weights.h5"),
+        "checkpoint": lambda model: tf.train.Checkpoint(model=model).restore(path),
+        "backup": lambda model: _fit(model, callbacks=[_backup(folder)]),
+    }
     with tf_byteps.BytePSStrategy().scope():
-        for name in ("model.keras", "kept.keras"):
+        for name in (kind for kind in kinds if kind not in restoring):
             model = keras.models.load_model(f"{folder}/{name}")
             before = model.get_layer("tables").get_embedding_tables()
             _fit(model, initial_epoch=1, epochs=2)  # the backup's first epoch is 1
             found.append((before, model.get_layer("tables").get_embedding_tables()))
-        for restore in (
-            lambda model: model.load_weights(f"{folder}/model.weights.h5"),
-            lambda model: tf.train.Checkpoint(model=model).restore(path),
-            lambda model: _fit(model, callbacks=[_backup(folder)]),
-        ):
+        for restore in (restoring[kind] for kind in kinds if kind in restoring):
             model, layer = _made(_table_model, "sum", "RowWiseAdagrad")
             model.optimizer.build(model.trainable_variables)
             layer.set_embedding_tables(

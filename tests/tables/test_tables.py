@@ -12,6 +12,8 @@ from tests.selection import asked_values, some_extended
 PROGRAM = os.path.join(os.path.dirname(__file__), "tables_programs.py")
 CASES = (("sum", "SGD"), ("mean", "Adagrad"), (None, "Adam"))
 _NUMBERS = range(len(CASES))
+# Of files. The others have the same contents as the first.
+KINDS, EXTENDED_KINDS = ["model.keras", "checkpoint", "backup"], ["kept.keras", "weights"]
 
 
 _scenario = workers.scenario
@@ -39,8 +41,9 @@ def three(folder, cases):
 
 @pytest.fixture(scope="module")
 def loading(folder, three):
+    """How these kinds of files are loaded."""
     path = three[_scenario("saves", folder=folder)][0][0]
-    return _scenario("loads", folder=folder, path=path)
+    return lambda kinds: _scenario("loads", folder=folder, path=path, kinds=kinds)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def two(request, loading):
     loops = asked_values(request, "is_eager", test_a_loop_of_the_programs_own_trains_as_with_plain)
     scenarios = [
         _training("spread", CASES[0]),
-        loading,
+        loading(KINDS),
         *(_scenario("loop", is_plain=False, is_eager=is_eager) for is_eager in loops),
         "freed",
         "refused",
@@ -100,19 +103,21 @@ def test_different_rows_of_other_workers_travel_once(three):
 
 
 def test_files_have_whole_tables_and_states(three, two, loading):
-    _check_files(three, two, loading)
+    _check_files(three, two, loading(KINDS))
 
 
 @pytest.mark.extended
-def test_one_process_reads_them_too(three, loading):
-    _check_files(three, workers.run(PROGRAM, [loading], 1), loading)
+@pytest.mark.parametrize("number", [1, 2])
+def test_all_kinds_of_files_have_them(three, loading, number):
+    scenario = loading([*KINDS, *EXTENDED_KINDS])
+    _check_files(three, workers.run(PROGRAM, [scenario], number), scenario)
 
 
 def _check_files(three, group, loading):
     saved = json.loads(loading.partition("=")[2])
     _, before, after = three[_scenario("saves", folder=saved["folder"])][0]
     for found in group[loading]:
-        assert len(found) == 5
+        assert len(found) == len(saved["kinds"])
         for its_before, its_after in found:
             for name, table in before.items():
                 np.testing.assert_array_equal(its_before[name], table)

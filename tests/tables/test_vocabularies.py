@@ -13,6 +13,9 @@ pytestmark = pytest.mark.time_limit(900)
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "vocabularies_programs.py")
 CASES = ("Adagrad", "Adam")
+STEPS = 3  # of one call, on two workers
+# Of files. The others have the same contents as the first.
+KINDS, EXTENDED_KINDS = ["model.keras", "checkpoint", "backup"], ["kept.keras", "weights"]
 
 
 _scenario = workers.scenario
@@ -37,21 +40,21 @@ def three(folder, cases):
 
 @pytest.fixture(scope="module")
 def loading(folder, three):
+    """How these kinds of files are loaded."""
     path = three[_scenario("saves", folder=folder)][0][0]
-    return _scenario("loads", folder=folder, path=path)
+    return lambda kinds: _scenario("loads", folder=folder, path=path, kinds=kinds)
 
 
 @pytest.fixture(scope="module")
 def two(loading):
     others = [_scenario("counterpart", optimizer="Adagrad"), "sets", "begins_anew", "mixed"]
-    others.append("freed")
-    trainings = [_training("Adagrad"), _training("Adagrad", 3)]
-    return workers.run(PROGRAM, [loading, *trainings, *others], 2)
+    others += ["freed", _training("Adagrad", STEPS)]
+    return workers.run(PROGRAM, [loading(KINDS), *others], 2)
 
 
 @pytest.fixture(scope="module")
 def alone(cases):
-    others = [_scenario("plain", optimizer="Adagrad"), "begins_anew", "mixed", "refused", "freed"]
+    others = [_scenario("plain", optimizer="Adagrad"), "begins_anew", "mixed", "refused"]
     return workers.run(PROGRAM, [*map(_training, cases), *others], 1)
 
 
@@ -65,23 +68,22 @@ def _compare(found, expected, **tolerance):
 
 
 @pytest.mark.parametrize("case", some_extended(CASES, ["Adam"]))
-def test_workers_train_as_one_process(two, three, alone, case):
-    losses, evaluated, predicted, tables, *_ = alone[_training(case)][0]
-    groups = {"Adagrad": [two, three], "Adam": [three]}[case]
-    for its in (each for group in groups for each in group[_training(case)]):
+def test_workers_train_as_one_process(three, alone, case):
+    _compare_trainings(three[_training(case)], alone[_training(case)][0])
+
+
+def test_two_workers_do_so_too_with_several_steps_of_one_call(two, alone):
+    _compare_trainings(two[_training("Adagrad", STEPS)], alone[_training("Adagrad")][0])
+
+
+def _compare_trainings(of_workers, expected):
+    losses, evaluated, predicted, tables, *_ = expected
+    for its in of_workers:
         np.testing.assert_allclose(its[0], losses, rtol=1e-9)
         np.testing.assert_allclose(its[1], evaluated, rtol=1e-9)
         np.testing.assert_allclose(its[2], predicted, rtol=1e-9, atol=1e-12)
         _compare(its[3], tables)
     assert losses[1] < losses[0]
-
-
-def test_several_steps_of_one_call_give_the_same(two):
-    for found, expected in zip(
-        two[_training("Adagrad", 3)], two[_training("Adagrad")], strict=True
-    ):
-        np.testing.assert_allclose(found[0], expected[0], rtol=1e-9)
-        _compare(found[3], expected[3])
 
 
 def test_rare_and_expired_keys_have_no_rows_and_the_default_row_is_trained(alone):
@@ -92,15 +94,15 @@ def test_rare_and_expired_keys_have_no_rows_and_the_default_row_is_trained(alone
 
 
 def test_evaluate_and_predict_change_nothing(two, three, alone):
-    for group in (two, three, alone):
-        for *_, changed in group[_training("Adagrad")]:
+    for group, steps in ((two, STEPS), (three, 1), (alone, 1)):
+        for *_, changed in group[_training("Adagrad", steps)]:
             assert len(changed) == 10 and not any(changed)
 
 
 def test_each_worker_has_its_share_of_the_rows(two, three, alone):
-    rows = [
-        group[_training("Adagrad")][0][4]["tables/rows_of_4"][0] for group in (alone, two, three)
-    ]
+    groups = ((alone, 1), (two, STEPS), (three, 1))
+    shapes = [group[_training("Adagrad", steps)][0][4] for group, steps in groups]
+    rows = [each["tables/rows_of_4"][0] for each in shapes]
     assert rows == [4 * 1392 + 22, 2 * 1392 + 22, 2 * 1392]  # four blocks of people, one of shops
 
 
@@ -116,12 +118,14 @@ def test_rows_are_those_of_plain_embeddings_if_every_key_gets_one(two, alone):
 
 
 def test_files_have_keys_and_states(three, two, loading):
-    _check_files(three, two, loading)
+    _check_files(three, two, loading(KINDS))
 
 
 @pytest.mark.extended
-def test_one_process_reads_them_too(three, loading):
-    _check_files(three, workers.run(PROGRAM, [loading], 1), loading)
+@pytest.mark.parametrize("number", [1, 2])
+def test_all_kinds_of_files_have_them(three, loading, number):
+    scenario = loading([*KINDS, *EXTENDED_KINDS])
+    _check_files(three, workers.run(PROGRAM, [scenario], number), scenario)
 
 
 def _check_files(three, group, loading):
@@ -129,7 +133,7 @@ def _check_files(three, group, loading):
     _, before, after = three[_scenario("saves", folder=saved["folder"])][0]
     assert len(before["people"][0]) > 10
     for found in group[loading]:
-        assert len(found) == 5
+        assert len(found) == len(saved["kinds"])
         for its_before, its_after in found:
             _compare(its_before, before, rtol=0, atol=0)
             _compare(its_after, after)
@@ -163,10 +167,9 @@ def test_mixed_precision_trains_the_same(two, alone):
             np.testing.assert_allclose(its_tables[name][1], rows, rtol=0.1, atol=0.03)
 
 
-def test_rows_are_freed_with_their_model(two, alone):
-    for group in (two, alone):
-        for left in group["freed"]:
-            assert left == [[], []]
+def test_rows_are_freed_with_their_model(two):
+    for left in two["freed"]:
+        assert left == [[], []]
 
 
 @pytest.mark.parametrize("number", some_extended([1, 2], [1]))

@@ -190,21 +190,22 @@ def saves(folder):
     return path, tables, tables_of(layer)
 
 
-def loads(folder, path):
-    """What was saved, from each kind of file, and after training on."""
+def loads(folder, path, kinds):
+    """What was saved, from these kinds of files, and after training on."""
     found = []
+    restoring = {
+        "weights": lambda model: model.load_weights(f"{folder}/model.weights.h5"),
+        "checkpoint": lambda model: tf.train.Checkpoint(model=model).restore(path),
+        "backup": lambda model: fit(model, callbacks=[_backup(folder)]),
+    }
     with tf_byteps.BytePSStrategy().scope():
-        for name in ("model.keras", "kept.keras"):
+        for name in (kind for kind in kinds if kind not in restoring):
             model = keras.models.load_model(f"{folder}/{name}")
             layer = model.get_layer("tables")
             before = tables_of(layer)
             fit(model, initial_epoch=1, epochs=2)  # the backup's first epoch is 1
             found.append((before, tables_of(layer)))
-        for restore in (
-            lambda model: model.load_weights(f"{folder}/model.weights.h5"),
-            lambda model: tf.train.Checkpoint(model=model).restore(path),
-            lambda model: fit(model, callbacks=[_backup(folder)]),
-        ):
+        for restore in (restoring[kind] for kind in kinds if kind in restoring):
             model, layer = made("Adagrad")
             fit(model, data(number=3)[0])
             restore(model)
