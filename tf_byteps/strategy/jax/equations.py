@@ -52,7 +52,7 @@ def together_in(equation: core.JaxprEqn, early: Iterable[Sequence[str]]) -> list
     groups = [[place_of[name] for name in names] for names in early if names[0] in place_of]
     begun = {place for group in groups for place in group}
     rest = [place for place in place_of.values() if place not in begun]
-    avals = [equation.invars[place].aval for place in rest]
+    avals: list[Any] = [equation.invars[place].aval for place in rest]
     neighbors = start_order.neighbors([aval.size * aval.dtype.itemsize for aval in avals])
     groups += [[rest[i] for i in group] for group in neighbors]
     return [
