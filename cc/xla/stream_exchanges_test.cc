@@ -24,13 +24,13 @@ class FakeEvent : public StreamEvent {
   explicit FakeEvent(bool of_host) : of_host_(of_host) {}
   Status MakeStreamWait(CudaStreamHandle) override { return OkStatus(); }
   bool IsOfHost() const override { return of_host_; }
-  void EndByItself() override { ++told_; }
+  void EndByItself() override { ++releases_; }
 
-  int told() const { return told_; }
+  int releases() const { return releases_; }
 
  private:
   const bool of_host_;
-  std::atomic<int> told_{0};
+  std::atomic<int> releases_{0};
 };
 
 std::shared_ptr<FakeEvent> OfDevice() { return std::make_shared<FakeEvent>(false); }
@@ -172,12 +172,12 @@ TEST(StreamExchangesTest, WhatIsLetGoEndsByItself) {
   const auto early = OfHost(), late = OfHost(), ended = OfHost();
   before.Submit(early);
   all.Release({before.exchange(), after.exchange()});
-  EXPECT_EQ(early->told(), 1);
+  EXPECT_EQ(early->releases(), 1);
   after.Submit(late);
-  EXPECT_EQ(late->told(), 1);
+  EXPECT_EQ(late->releases(), 1);
   never.End();
   never.Submit(ended);  // too late to matter
-  EXPECT_EQ(ended->told(), 0);
+  EXPECT_EQ(ended->releases(), 0);
   before.End();
   after.End();
 }
@@ -194,7 +194,7 @@ TEST(StreamExchangesTest, AProgramThatFailsEndsWhatItHasBegun) {
   });
   all.EndGivenUp({one.exchange(), another.exchange()});
   ends.join();
-  EXPECT_EQ(end->told(), 1);
+  EXPECT_EQ(end->releases(), 1);
   EXPECT_TRUE(one.exchange()->ended && another.exchange()->ended);
 }
 
