@@ -158,13 +158,14 @@ def _slices(dense):
 
 
 def test_row_wise_adagrad_follows_its_rule():
+    optimizer = optimizers.RowWiseAdagrad(0.1, initial_accumulator_value=0.5)
+    rate = float(optimizer.learning_rate)  # in Keras's floatx
     gradients = list(_gradients(_some_rows, "float64"))
     table, sums = _table("float64").numpy(), np.full((_ROWS, 1), 0.5)
     for gradient in gradients:
         rows, values = gradient.indices.numpy(), gradient.values.numpy()
         sums[rows] += np.square(values).mean(1, keepdims=True)
-        table[rows] -= np.float64(np.float32(0.1)) * values / (np.sqrt(sums[rows]) + 1e-8)
-    optimizer = optimizers.RowWiseAdagrad(0.1, initial_accumulator_value=0.5)
+        table[rows] -= rate * values / (np.sqrt(sums[rows]) + 1e-8)
     ours = _after(optimizer, gradients)
     np.testing.assert_allclose(ours[0], table, rtol=0, atol=1e-12)
     np.testing.assert_allclose(ours[1], sums, rtol=0, atol=1e-12)
