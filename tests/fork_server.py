@@ -16,6 +16,7 @@ they start, and whatever runs outside pytest.
 """
 
 import atexit
+import contextlib
 import ctypes
 import dataclasses
 import fcntl
@@ -43,6 +44,17 @@ def allow():
     """Called by pytest, which is the subreaper of its processes: a worker becomes its child."""
     global _is_allowed
     _is_allowed = True
+
+
+@contextlib.contextmanager
+def starting_anew():
+    """Meanwhile nothing is forked: /proc shows the environment of a process as it was started."""
+    global _is_allowed
+    before, _is_allowed = _is_allowed, False
+    try:
+        yield
+    finally:
+        _is_allowed = before
 
 
 def stop():

@@ -17,6 +17,7 @@ import time
 import pytest
 from rich.console import Console
 
+from tests import fork_server
 from tests.cluster import ROOT, Cluster, clean_environment, free_port, wait_until
 from tests.metrics.test_metrics import PROCESSES, SECONDS, exchange_until, free_ports, listens
 from tf_byteps.errors import BytePSError, ConfigError
@@ -356,7 +357,7 @@ def test_the_port_of_the_job_on_this_host_is_found(tmp_path):
     folder.mkdir()
     with pytest.raises(BytePSError, match="no job of yours runs on this host"):
         address_here(folder)
-    with running_job(tmp_path / "stop") as (job, first):
+    with fork_server.starting_anew(), running_job(tmp_path / "stop") as (job, first):
         for process in job.processes():
             number = str(process.popen.pid)
             (folder / number).symlink_to(f"/proc/{number}")
