@@ -88,7 +88,7 @@ class Halves:
         }
         #: The name of an exchange -> its sum.
         self.sum_of = {
-            name: out for each in self.sums.values() for name, out in each.sums_by_name()
+            name: out for each in set(self.sums.values()) for name, out in each.sums_by_name()
         }
         # What the next step's forward pass needs first goes first.
         in_order = [name for number in sorted(deferred) for name in names_in(jaxpr.eqns[number])]
@@ -97,13 +97,14 @@ class Halves:
         self.second = [self._in_order(self._needed([out], deferred)) for out in self.updated]
         self._check_second()
         self._key = self._contents_of_second()
+        self._hash = hash(self._key)  # asked for in each step
 
     def __eq__(self, other: object) -> bool:
         """Whether both update alike: JAX compiles a program once for all that do."""
         return isinstance(other, Halves) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return self._hash
 
     def _contents_of_second(self) -> tuple[Any, ...]:
         equations = list({id(each): each for each in itertools.chain(*self.second)}.values())
@@ -115,7 +116,7 @@ class Halves:
             constvars=[], invars=given, outvars=self.updated, eqns=equations
         )
         values = tuple(map(contents_of, [*(self.constants[each] for each in constants), *inside]))
-        exchanges = tuple(each.exchanges for each in self.sums.values())
+        exchanges = tuple(dict.fromkeys(each.exchanges for each in self.sums.values()))
         return _ADDRESS.sub("", str(jaxpr)), exchanges, values
 
     def _cut(self) -> tuple[set[int], list[Any]]:
