@@ -21,6 +21,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "BaseOptimizer.load_own_variables": ("(self, store)",),
     "BaseOptimizer.save_own_variables": ("(self, store)",),
     "BaseOptimizer.stateless_apply": ("(self, optimizer_variables, grads, trainable_variables)",),
+    "CSVLogger.on_epoch_end": ("(self, epoch, logs=None)",),
     "CSVLogger.on_train_begin": ("(self, logs=None)",),
     "CallbackList.__init__": (
         "(self, callbacks=None, add_history=None, add_progbar=None, model=None, **params)",

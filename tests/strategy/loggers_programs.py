@@ -190,6 +190,20 @@ def alone_afterwards(folder):
     return {"together": together, "alone": _files(mine)}
 
 
+class CSVLoggerWithItsOwnFile(keras.callbacks.CSVLogger):
+    """Opens its file without Keras's method."""
+
+    def on_train_begin(self, logs=None):
+        self.csv_file = open(self.filename, "w", newline="")
+
+
+def own_file(folder):
+    """The contents of each worker's file."""
+    mine = _own_folder(folder, "own_file") / "log.csv"
+    _fit(_model(tf_byteps.BytePSStrategy()), [CSVLoggerWithItsOwnFile(mine)])
+    return mine.read_text()
+
+
 def methods():
     """Those of callbacks that log which tf_byteps replaces."""
     tf_byteps.BytePSStrategy()

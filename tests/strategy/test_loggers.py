@@ -31,7 +31,7 @@ class Group:
     scope="module", params=["tensorflow", pytest.param("jax", marks=pytest.mark.extended)]
 )
 def group(request, tmp_path_factory):
-    names = ["everything", "subclass", "csv_logger", "alone_afterwards", "methods"]
+    names = ["everything", "subclass", "csv_logger", "own_file", "alone_afterwards", "methods"]
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "tensorflow":
         return request.param, Group(folder, ["tables", *names])
@@ -89,9 +89,16 @@ def test_the_same_callbacks_for_a_training_alone(group):
     assert second["alone"] == first["together"]
 
 
+def test_a_subclass_that_opens_its_file_writes_on_worker_0_only(group):
+    first, second = group[1]["own_file"]
+    assert first.count("\n") == 1 + 2  # a header and two epochs
+    assert second == ""
+
+
 def test_few_methods_are_replaced(group):
     for found in group[1]["methods"]:
         assert found == [
+            "CSVLogger.on_epoch_end",
             "CSVLogger.on_train_begin",
             "TensorBoard._log_embeddings",
             "TensorBoard.set_model",

@@ -22,7 +22,9 @@ def changes() -> list[Change]:
     callbacks = keras.callbacks
     return [
         (callbacks.CSVLogger, "on_train_begin", _open),
-        (callbacks.RemoteMonitor, "on_epoch_end", _send),
+        # Also where a subclass has opened a file of its own.
+        (callbacks.CSVLogger, "on_epoch_end", _on_worker_0),
+        (callbacks.RemoteMonitor, "on_epoch_end", _on_worker_0),
         (callbacks.TensorBoard, "set_model", _set_model),
         (callbacks.TensorBoard, "_log_embeddings", _log_embeddings),
     ]
@@ -113,7 +115,7 @@ def _open(original: Callable[..., Any], self: Any, logs: Logs = None) -> None:
         original(self, logs)
 
 
-def _send(original: Callable[..., Any], self: Any, epoch: int, logs: Logs = None) -> None:
+def _on_worker_0(original: Callable[..., Any], self: Any, epoch: int, logs: Logs = None) -> None:
     if not leaves_files_to_worker_0(self.model):
         original(self, epoch, logs)
 
