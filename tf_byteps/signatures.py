@@ -31,6 +31,7 @@ PURPOSES = {
     "tf_byteps.strategy.fit.orbax": "checkpoints of OrbaxCheckpoint",
     "tf_byteps.strategy.fit.dataset_files": "datasets that several workers save",
     "tf_byteps.strategy.fit.model_files": "models that several workers save",
+    "tf_byteps.strategy.fit.writers": "files that only rank 0 writes",
     "tf_byteps.strategy.keras2": "the refusal of tf_keras",
     "tf_byteps.strategy.keras_hooks.gradients": "the sums of gradients",
     "tf_byteps.strategy.keras_hooks.input": "the workers' shares of the data",

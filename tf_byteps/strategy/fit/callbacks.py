@@ -27,7 +27,12 @@ from tf_byteps.strategy.fit import (
     stopping,
     weights,
 )
-from tf_byteps.strategy.fit.writers import leaves_files_to_worker_0, take_part, trains_together
+from tf_byteps.strategy.fit.writers import (
+    leaves_files_to_worker_0,
+    on_worker_0,
+    take_part,
+    trains_together,
+)
 from tf_byteps.tables import layout as layouts
 from tf_byteps.training import progress_bar
 from tf_byteps.types import Logs
@@ -202,16 +207,11 @@ def changes() -> list[Any]:
         *loggers.changes(),
         (classes.ModelCheckpoint, "_save_model", _decide_and_save),
         (classes.BackupAndRestore, "on_train_begin", _restore),
-        (classes.BackupAndRestore, "on_train_end", _on_worker_0),
+        (classes.BackupAndRestore, "on_train_end", on_worker_0),
         (classes.BackupAndRestore, "_save_model", _back_up),
         *orbax.changes(),
         progress_bar.change(trains_together),
     ]
-
-
-def _on_worker_0(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
-    if not leaves_files_to_worker_0(self.model):
-        original(self, *args, **kwargs)
 
 
 def _decide_and_save(
@@ -244,7 +244,7 @@ def _back_up(original: Callable[..., Any], self: Any) -> None:
     if self.save_freq != "epoch" and _is_on_all_workers(self):
         framework.current().finish_local_steps(self.model)
         statistics.average_all(self.model)
-    _on_worker_0(original, self)
+    on_worker_0(original, self)
     if leaves_files_to_worker_0(self.model):
         take_part(self.model)
 
@@ -256,7 +256,7 @@ def _restore(original: Callable[..., Any], self: Any, logs: Logs = None) -> None
         ValueError: on all workers, if there are such tables and some cannot read the backup.
     """
     if not trains_together(self.model) or not layouts.spread_variables(self.model):
-        _on_worker_0(original, self, logs)
+        on_worker_0(original, self, logs)
         return
     sees = gather_objects("backup of tables", os.path.exists(self._weights_path))
     if len(set(sees)) > 1:

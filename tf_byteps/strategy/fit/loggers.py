@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from tf_byteps.strategy.fit.writers import leaves_files_to_worker_0, take_part
+from tf_byteps.strategy.fit.writers import leaves_files_to_worker_0, on_worker_0, take_part
 from tf_byteps.types import Logs
 from tf_byteps.wrapping import Change
 
@@ -23,8 +23,8 @@ def changes() -> list[Change]:
     return [
         (callbacks.CSVLogger, "on_train_begin", _open),
         # Also where a subclass has opened a file of its own.
-        (callbacks.CSVLogger, "on_epoch_end", _on_worker_0),
-        (callbacks.RemoteMonitor, "on_epoch_end", _on_worker_0),
+        (callbacks.CSVLogger, "on_epoch_end", on_worker_0),
+        (callbacks.RemoteMonitor, "on_epoch_end", on_worker_0),
         (callbacks.TensorBoard, "set_model", _set_model),
         (callbacks.TensorBoard, "_log_embeddings", _log_embeddings),
     ]
@@ -113,11 +113,6 @@ def _open(original: Callable[..., Any], self: Any, logs: Logs = None) -> None:
         return
     with _having(self, filename=os.devnull):
         original(self, logs)
-
-
-def _on_worker_0(original: Callable[..., Any], self: Any, epoch: int, logs: Logs = None) -> None:
-    if not leaves_files_to_worker_0(self.model):
-        original(self, epoch, logs)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from tf_byteps.strategy.fit import metrics, statistics
-from tf_byteps.strategy.fit.writers import leaves_files_to_worker_0, trains_together
+from tf_byteps.strategy.fit.writers import on_worker_0, trains_together
 from tf_byteps.types import Logs
 from tf_byteps.wrapping import Change
 
@@ -19,7 +19,7 @@ def changes() -> list[Change]:
     if OrbaxCheckpoint is None:
         return []
     return [
-        (OrbaxCheckpoint, "_save_checkpoint", _save),
+        (OrbaxCheckpoint, "_save_checkpoint", on_worker_0),
         (OrbaxCheckpoint, "on_train_batch_end", _on_batch_end),
         (OrbaxCheckpoint, "_should_save_on_batch", _should_save),
     ]
@@ -28,11 +28,6 @@ def changes() -> list[Change]:
 def _is_everywhere(callback: keras.callbacks.Callback) -> bool:
     """Whether all workers have this callback, and so come here after the same batches."""
     return trains_together(callback.model) and getattr(callback, "_byteps_on_all_workers", False)
-
-
-def _save(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
-    if not leaves_files_to_worker_0(self.model):
-        original(self, *args, **kwargs)
 
 
 def _on_batch_end(original: Callable[..., Any], self: Any, batch: int, logs: Logs = None) -> None:

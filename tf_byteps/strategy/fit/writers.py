@@ -1,5 +1,6 @@
 """Which worker writes the files of a training: worker 0."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -25,6 +26,19 @@ def leaves_files_to_worker_0(model: keras.Model | None) -> Any:
     """
     strategy = getattr(model, "distribute_strategy", None)
     return is_ours(strategy) and not strategy.extended.should_checkpoint
+
+
+def on_worker_0(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
+    """Replaces a method of a callback that writes files, or removes them.
+
+    Args:
+        original: the method.
+        self: the callback.
+        *args: of the method.
+        **kwargs: of the method.
+    """
+    if not leaves_files_to_worker_0(self.model):
+        original(self, *args, **kwargs)
 
 
 def take_part(model: keras.Model) -> None:

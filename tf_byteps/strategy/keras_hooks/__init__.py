@@ -53,7 +53,7 @@ before.
   not reset go on with each worker's own counts.
 * `ModelCheckpoint`, `BackupAndRestore` and `OrbaxCheckpoint`: only worker 0 writes files, of what
   belongs to all workers (see `callbacks`).
-* `CSVLogger.on_train_begin`, `TensorBoard.set_model` and `_log_embeddings`,
+* `CSVLogger.on_train_begin` and `on_epoch_end`, `TensorBoard.set_model` and `_log_embeddings`,
   `RemoteMonitor.on_epoch_end`: only worker 0 writes logs (see `loggers`).
 * `CallbackList.__init__`: only worker 0 shows a progress bar (see `progress_bar`).
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`,
