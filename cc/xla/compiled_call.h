@@ -12,9 +12,8 @@
 //     or (run, x', handle, all)                    memory, or in that of `all`
 //   start_detached(x..., passed..., after...)    starts exchanges that outlast the program: copies
 //                       -> handle, passed...       of each x; `passed` as of a start
-//   take(after...)            -> result          ends with an exchange that was handed over, by an
-//                                                  earlier program; waits for it when all of
-//                                                  `after` has been computed
+//   wait(run, after...)       -> result..., handle  ends with exchanges that an earlier program has
+//                                                  started; waits when `after` has been computed
 //   place()                   -> number          of this worker, when it runs
 //
 // A start has several tensors where they are ready at about one time: XLA makes one CUDA graph of

@@ -78,16 +78,25 @@ Status CopyResult(CudaStreamHandle stream, const DetachedExchange& detached,
   return CopyOnGpu(stream, to.untyped_data(), detached.memory.get(), to.size_bytes());
 }
 
-ffi::Error Wait(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs,
-                ffi::Result<ffi::AnyBuffer> result) {
-  const std::string name = CallNames(attributes).front();
+// Claims the exchange of this name and copies its result to `to`.
+Status EndExchange(CudaStreamHandle stream, const std::string& name, const ffi::AnyBuffer& to) {
   const DetachedExchange detached = AllDetached().Take(name);
   if (detached.exchange == nullptr) {
-    return ToCallError(Internal("tensor \"" + name +
-                                "\": no program has started the exchange that this one ends"));
+    return Internal("tensor \"" + name +
+                    "\": no program has started the exchange that this one ends");
   }
-  const Status status = CopyResult(stream, detached, *result);
+  const Status status = CopyResult(stream, detached, to);
   if (!status.ok()) AllStreamExchanges().Release({detached.exchange});
+  return status;
+}
+
+// What comes after a failure is not taken: who starts it anew gives it up first (Detach).
+ffi::Error Wait(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs,
+                ffi::RemainingRets results) {
+  const std::vector<std::string> names = CallNames(attributes);
+  Status status;
+  for (size_t i = 0; i < names.size() && status.ok(); ++i)
+    status = EndExchange(stream, names[i], **results.get<ffi::AnyBuffer>(i));
   return ToCallError(status);
 }
 
@@ -105,4 +114,4 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_wait_on_cuda, byteps::Wait,
                                   .Ctx<byteps::Stream>()
                                   .Attrs<byteps::CallAttributes>()
                                   .RemainingArgs()
-                                  .Ret<byteps::ffi::AnyBuffer>());
+                                  .RemainingRets());

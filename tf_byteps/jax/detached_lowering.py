@@ -43,11 +43,11 @@ def _start_on_cpu(
 def _wait_on_cpu(
     context: mlir.LoweringRuleContext, *values: Any, exchanges: Exchanges, **_: Any
 ) -> list[Any]:
-    *sums, _handle = context.avals_out
+    *sums, handle = context.avals_out
     attributes = exchanges.attributes(exchanges.names, range(len(sums)))
     operands = list(zip(values, context.avals_in))
     totals = emit(context, custom_calls.DONE, operands, sums, None, attributes)
-    return [*totals, _when_there(context, totals)]
+    return [*totals, *emit(context, custom_calls.BARRIER, list(zip(totals, sums)), [handle])]
 
 
 def _start_on_gpu(
@@ -73,20 +73,11 @@ def _start_on_gpu(
 def _wait_on_gpu(
     context: mlir.LoweringRuleContext, *values: Any, exchanges: Exchanges, **_: Any
 ) -> list[Any]:
-    *sums, _handle = context.avals_out
+    sums = len(context.avals_out) - 1
     run, *operands = zip(values, context.avals_in)
-    after = operands[len(sums) :]
-    totals = []
-    for place, result in enumerate(sums):
-        attributes = exchanges.attributes(exchanges.names, [place])
-        totals += emit(context, custom_calls.WAIT, [run, *after], [result], None, attributes)
-    return [*totals, _when_there(context, totals)]
-
-
-def _when_there(context: mlir.LoweringRuleContext, totals: list[Any]) -> Any:
-    """A handle for what is to come after all of these."""
-    *sums, handle = context.avals_out
-    return emit(context, custom_calls.BARRIER, list(zip(totals, sums)), [handle])[0]
+    attributes = exchanges.attributes(exchanges.names, range(sums))
+    after = operands[sums:]
+    return emit(context, custom_calls.WAIT, [run, *after], context.avals_out, None, attributes)
 
 
 #: By JAX's name of a platform: the rule of what starts exchanges that a later program ends.
