@@ -102,4 +102,4 @@ def _of_tensor(tensor: tf.Tensor) -> Any:
         tensor = tf.strings.regex_replace(tensor, ".*/", "")
     if not tensor.dtype.is_floating:
         return fingerprints([tensor])
-    return of_floats(tf.cast(tensor, tf.float64).numpy(), tensor.dtype.size)
+    return of_floats(tensor.numpy())

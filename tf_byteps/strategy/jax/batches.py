@@ -151,7 +151,7 @@ class _Pieces:
         adapter = epoch_iterator.data_adapter
         lengths = {"batches": _count(adapter), "steps": epoch_iterator.steps_per_epoch}
         whole = _noting_first(epoch_iterator, _batches_of(adapter))
-        pieces = self._cut(whole, lengths)
+        pieces = self._cut(epoch_iterator, _together(whole, lengths))
         self._pieces = iter(_ahead(epoch_iterator, pieces))
 
     def __iter__(self) -> Iterator[Any]:
@@ -162,10 +162,10 @@ class _Pieces:
         _local.rows = self._rows.popleft()
         return batch
 
-    def _cut(self, batches: Iterable[Any], lengths: Lengths) -> Iterator[Any]:
-        for index, batch in enumerate(_together(iter(batches), lengths)):
+    def _cut(self, epoch_iterator: Any, batches: Iterable[Any]) -> Iterator[Any]:
+        for index, batch in enumerate(batches):
             if index == 0:
-                _check_same(batch)
+                _check_same(first_batch(epoch_iterator))
             piece, rows = piece_of(batch)
             self._rows.append(rows)
             yield piece
@@ -246,9 +246,9 @@ def piece_of(batch: Any) -> tuple[Any, Rows]:
     return piece, (end - begin, rows)
 
 
-def _check_same(batch: Any) -> None:
-    """Compares the workers' first batches of an epoch. A collective."""
-    everyone = gather_objects("first batch", _seen_of(batch))
+def _check_same(seen: Any) -> None:
+    """Compares what the workers have seen of their first batches of an epoch. A collective."""
+    everyone = gather_objects("first batch", seen)
     for rank, other in enumerate(everyone):
         if not content.same(everyone[0], other):
             raise on_all_workers(
