@@ -31,17 +31,16 @@ ThcJob JobOf(const Options& options) {
   return {static_cast<uint64_t>(options.at("workers")), options.at("average") == 1};
 }
 
+template <CodecId id>
+MadeCodec MakeCast(const Options&) {
+  return std::make_unique<CastCodec>(id);
+}
+
 const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
-      {"raw",
-       {},
-       [](const Options&) -> MadeCodec { return std::make_unique<CastCodec>(CodecId::kRaw); }},
-      {"fp16",
-       {},
-       [](const Options&) -> MadeCodec { return std::make_unique<CastCodec>(CodecId::kFloat16); }},
-      {"bf16",
-       {},
-       [](const Options&) -> MadeCodec { return std::make_unique<CastCodec>(CodecId::kBFloat16); }},
+      {"raw", {}, MakeCast<CodecId::kRaw>},
+      {"fp16", {}, MakeCast<CodecId::kFloat16>},
+      {"bf16", {}, MakeCast<CodecId::kBFloat16>},
       {"int8",
        {{"block", 32}, {"stochastic", 0}},
        [](const Options& options) -> MadeCodec {

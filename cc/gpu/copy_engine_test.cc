@@ -15,6 +15,13 @@ namespace {
 
 constexpr auto kTestTimeout = std::chrono::seconds(60);
 
+// On the device, before and after it was on the host.
+struct TravellingTensor {
+  std::unique_ptr<DeviceBuffer> gpu;
+  std::unique_ptr<DeviceBuffer> result;
+  PinnedPool::Block block;
+};
+
 class CopyEngineTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -64,6 +71,41 @@ class CopyEngineTest : public ::testing::Test {
                 0);
     }
     ASSERT_EQ(driver.cuMemsetD8Async(tensor.address(), value, tensor.bytes(), stream.handle()), 0);
+  }
+
+  // Fills new tensors on the device with `first` and the numbers after it, copies each to the host,
+  // adds 1 to its bytes there, and copies it back. Returns when all are back.
+  void TakeThereAndBack(const CudaStream& stream, int first, std::mt19937* random,
+                        std::vector<TravellingTensor>* tensors) {
+    std::atomic<size_t> left{tensors->size()};
+    std::promise<void> all;
+    for (TravellingTensor& tensor : *tensors) {
+      const size_t bytes = 1 + (*random)() % (1 << 20);
+      tensor.gpu = NewDeviceBuffer(device_, bytes);
+      tensor.result = NewDeviceBuffer(device_, bytes);
+      tensor.block = Take(bytes);
+      {
+        const ScopedContext scope(*device_);
+        ASSERT_EQ(device_->driver().cuMemsetD8Async(tensor.gpu->address(), first++, bytes,
+                                                    stream.handle()),
+                  0);
+      }
+      const auto back = [&](const Status& status) {
+        EXPECT_TRUE(status.ok()) << status.ToString();
+        if (--left == 0) all.set_value();
+      };
+      const auto change = [this, &tensor, bytes, back](const Status& status) {
+        EXPECT_TRUE(status.ok()) << status.ToString();
+        auto* const data = static_cast<uint8_t*>(tensor.block.get());
+        for (size_t k = 0; k < bytes; ++k) ++data[k];
+        EXPECT_TRUE(engine_->CopyToDevice(data, tensor.result->address(), bytes, back).ok());
+      };
+      const CudaStreamHandle producer = stream.handle();
+      ASSERT_TRUE(
+          engine_->CopyToHost(tensor.gpu->address(), tensor.block.get(), bytes, change, &producer)
+              .ok());
+    }
+    ASSERT_EQ(all.get_future().wait_for(kTestTimeout), std::future_status::ready);
   }
 
   static void ExpectAll(const void* bytes, size_t count, unsigned char value) {
@@ -154,49 +196,14 @@ TEST_F(CopyEngineTest, ManyTensorsAtOnceFromManyThreads) {
   constexpr int kThreads = 4;
   constexpr int kTensors = 50;
   constexpr int kSteps = 10;
-  struct Tensor {
-    std::unique_ptr<DeviceBuffer> gpu;
-    std::unique_ptr<DeviceBuffer> result;
-    PinnedPool::Block block;
-  };
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([this, thread] {
       std::mt19937 random(thread);
       const auto stream = NewStream(device_);
-      std::vector<Tensor> tensors(kTensors);
+      std::vector<TravellingTensor> tensors(kTensors);
       for (int step = 0; step < kSteps; ++step) {
-        std::atomic<int> left{kTensors};
-        std::promise<void> all;
-        for (int i = 0; i < kTensors; ++i) {
-          Tensor& tensor = tensors[i];
-          const size_t bytes = 1 + random() % (1 << 20);
-          tensor.gpu = NewDeviceBuffer(device_, bytes);
-          tensor.result = NewDeviceBuffer(device_, bytes);
-          tensor.block = Take(bytes);
-          {
-            const ScopedContext scope(*device_);
-            ASSERT_EQ(device_->driver().cuMemsetD8Async(tensor.gpu->address(), i + step, bytes,
-                                                        stream->handle()),
-                      0);
-          }
-          const auto back = [&](const Status& status) {
-            EXPECT_TRUE(status.ok()) << status.ToString();
-            if (--left == 0) all.set_value();
-          };
-          const auto change = [this, &tensor, bytes, back](const Status& status) {
-            EXPECT_TRUE(status.ok()) << status.ToString();
-            auto* const data = static_cast<uint8_t*>(tensor.block.get());
-            for (size_t k = 0; k < bytes; ++k) ++data[k];
-            EXPECT_TRUE(engine_->CopyToDevice(data, tensor.result->address(), bytes, back).ok());
-          };
-          const CudaStreamHandle producer = stream->handle();
-          ASSERT_TRUE(
-              engine_
-                  ->CopyToHost(tensor.gpu->address(), tensor.block.get(), bytes, change, &producer)
-                  .ok());
-        }
-        ASSERT_EQ(all.get_future().wait_for(kTestTimeout), std::future_status::ready);
+        TakeThereAndBack(*stream, step, &random, &tensors);
         for (int i = 0; i < kTensors; ++i) {
           const std::vector<uint8_t> result = Download(*tensors[i].result, stream.get());
           ExpectAll(result.data(), result.size(), static_cast<unsigned char>(i + step + 1));

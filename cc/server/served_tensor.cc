@@ -28,6 +28,55 @@ bool CanBeOfRowSum(const TensorDescription& tensor, const FrameHeader& header, u
          CanBeCodedRows(header.payload_offset + header.payload_bytes, rows, tensor.ByteCount());
 }
 
+// Of a tensor with as many rows as each worker has: whether the elements are whole rows.
+Status CheckPushedRows(const TensorDescription& tensor, const FrameHeader& header) {
+  const uint64_t row = tensor.ElementCount();
+  const bool fits = header.row_count <= kMaxPayloadBytes &&
+                    (row == 0 || header.row_count <= kMaxPayloadBytes / row);
+  if (!fits || header.element_count != header.row_count * row) {
+    return InvalidArgument(" with " + std::to_string(header.element_count) +
+                           " elements, which are not " + std::to_string(header.row_count) +
+                           " rows of " + std::to_string(row));
+  }
+  if (tensor.kind == ExchangeKind::kRowSum && !CanBeOfRowSum(tensor, header, header.row_count)) {
+    return InvalidArgument(" with " + std::to_string(header.payload_bytes) + " bytes from byte " +
+                           std::to_string(header.payload_offset) + " on, which cannot be " +
+                           std::to_string(header.row_count) + " rows of " + tensor.ToString() +
+                           " with their indices");
+  }
+  return OkStatus();
+}
+
+// How many bytes a whole push of these elements has; of a sum of rows, only its indices say it.
+uint64_t PushedBytes(const TableEntry& entry, const FrameHeader& header, const BlockCodec* codec,
+                     const HostMap& hosts) {
+  const TensorDescription& tensor = entry.tensor;
+  const uint64_t bytes = header.element_count * DTypeSize(tensor.dtype);
+  // The splits come first.
+  if (tensor.kind == ExchangeKind::kAllToAll) return bytes + RowCountsBytes(tensor, hosts);
+  if (tensor.HasOwnRows()) return bytes;
+  if (codec != nullptr) return codec->EncodedBytes(header.element_count);
+  const bool is_receiver = tensor.kind == ExchangeKind::kBroadcast &&
+                           header.worker != ParticipantsOf(entry, header.part, hosts).root;
+  return is_receiver ? 0 : bytes;
+}
+
+// Whether a push that is `expected_bytes` long as a whole has all of them, or the rest of them.
+Status CheckPushedBytes(const TensorDescription& tensor, const FrameHeader& header,
+                        uint64_t expected_bytes) {
+  // What goes on has something left to go on with.
+  const bool is_rest = header.payload_offset > 0 && header.payload_offset < expected_bytes;
+  if (is_rest) expected_bytes -= header.payload_offset;
+  if (header.payload_bytes == expected_bytes && (header.payload_offset == 0 || is_rest))
+    return OkStatus();
+  return InvalidArgument(
+      " with " + std::to_string(header.payload_bytes) + " bytes" +
+      (header.payload_offset > 0 ? " from byte " + std::to_string(header.payload_offset) + " on; "
+                                 : "; ") +
+      std::to_string(expected_bytes) + " belong to " + std::to_string(header.element_count) +
+      " elements of " + tensor.ToString());
+}
+
 }  // namespace
 
 // Parts may have moved since, together with their numbers and lengths.
@@ -145,58 +194,27 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
                              std::to_string(owner) + " pushes for their host");
     }
   }
-  const auto count = [&] { return std::to_string(header.element_count); };
   const uint64_t elements = entry.parts[header.part].element_count;
-  const BlockCodec* codec = nullptr;
   const bool is_wish = tensor.IsQuorumSum() && header.payload_bytes == 0 &&
                        header.payload_offset == 0 && header.codec == CodecId::kRaw &&
                        header.element_count == elements;
   if (is_wish) return OkStatus();
+  const BlockCodec* codec = nullptr;
   if (!FindPushForm(tensor, elements, header.codec, &codec)) {
     const CodecId id = codec == nullptr ? CodecId::kRaw : codec->id();
     return InvalidArgument(" in codec number " + std::to_string(static_cast<int>(header.codec)) +
                            "; number " + std::to_string(static_cast<int>(id)) + " belongs to " +
-                           count() + " elements of " + tensor.ToString());
+                           std::to_string(header.element_count) + " elements of " +
+                           tensor.ToString());
   }
-  uint64_t expected_bytes = header.element_count * DTypeSize(tensor.dtype);
   if (tensor.HasOwnRows()) {
-    const uint64_t row = tensor.ElementCount();
-    const bool fits = header.row_count <= kMaxPayloadBytes &&
-                      (row == 0 || header.row_count <= kMaxPayloadBytes / row);
-    if (!fits || header.element_count != header.row_count * row) {
-      return InvalidArgument(" with " + count() + " elements, which are not " +
-                             std::to_string(header.row_count) + " rows of " + std::to_string(row));
-    }
-    if (tensor.kind == ExchangeKind::kRowSum) {
-      if (CanBeOfRowSum(tensor, header, header.row_count)) return OkStatus();
-      return InvalidArgument(" with " + std::to_string(header.payload_bytes) + " bytes from byte " +
-                             std::to_string(header.payload_offset) + " on, which cannot be " +
-                             std::to_string(header.row_count) + " rows of " + tensor.ToString() +
-                             " with their indices");
-    }
-    // The splits come first.
-    if (tensor.kind == ExchangeKind::kAllToAll) expected_bytes += RowCountsBytes(tensor, hosts);
+    const Status status = CheckPushedRows(tensor, header);
+    if (!status.ok() || tensor.kind == ExchangeKind::kRowSum) return status;
   } else if (header.element_count != elements) {
-    return InvalidArgument(" with " + count() + " elements; the part has " +
-                           std::to_string(elements));
-  } else if (codec != nullptr) {
-    expected_bytes = codec->EncodedBytes(elements);
-  } else if (tensor.kind == ExchangeKind::kBroadcast &&
-             header.worker != ParticipantsOf(entry, header.part, hosts).root) {
-    expected_bytes = 0;
+    return InvalidArgument(" with " + std::to_string(header.element_count) +
+                           " elements; the part has " + std::to_string(elements));
   }
-  // What goes on has something left to go on with.
-  const bool is_rest = header.payload_offset > 0 && header.payload_offset < expected_bytes;
-  if (is_rest) expected_bytes -= header.payload_offset;
-  if (header.payload_bytes != expected_bytes || (header.payload_offset > 0 && !is_rest)) {
-    return InvalidArgument(" with " + std::to_string(header.payload_bytes) + " bytes" +
-                           (header.payload_offset > 0
-                                ? " from byte " + std::to_string(header.payload_offset) + " on; "
-                                : "; ") +
-                           std::to_string(expected_bytes) + " belong to " + count() +
-                           " elements of " + tensor.ToString());
-  }
-  return OkStatus();
+  return CheckPushedBytes(tensor, header, PushedBytes(entry, header, codec, hosts));
 }
 
 Status CheckResult(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts) {

@@ -240,6 +240,55 @@ TEST_P(VanConformanceTest, StopEndsEveryConnectionAndIsFinal) {
 // (base/fork.h).
 class VanProcessTest : public ::testing::TestWithParam<VanKind> {};
 
+// Takes no more of a payload than it has begun while `gate` is locked; says that it has begun.
+class BlockingSink : public PayloadSink {
+ public:
+  BlockingSink(std::mutex* gate, std::atomic<bool>* begun)
+      : gate_(gate), begun_(begun), span_(65536) {}
+  Span Prepare(uint64_t) override {
+    *begun_ = true;
+    std::lock_guard<std::mutex> lock(*gate_);
+    return {span_.data(), span_.size()};
+  }
+  void Commit(size_t) override {}
+
+ private:
+  std::mutex* gate_;
+  std::atomic<bool>* begun_;
+  std::vector<uint8_t> span_;
+};
+
+// Receives payloads with such sinks.
+class BlockingRecorder : public Recorder {
+ public:
+  BlockingRecorder(std::mutex* gate, std::atomic<bool>* begun) : gate_(gate), begun_(begun) {}
+  Status OnHeader(Connection&, const FrameHeader&, std::shared_ptr<PayloadSink>* sink) override {
+    *sink = std::make_shared<BlockingSink>(gate_, begun_);
+    return OkStatus();
+  }
+
+ private:
+  std::mutex* gate_;
+  std::atomic<bool>* begun_;
+};
+
+// What a child does: reads a port from `ready`, connects and sends until it is killed.
+[[noreturn]] void SendToPort(const VanKind& kind, const VanOptions& options, int ready) {
+  const std::unique_ptr<Van> van = kind.create(options);
+  Recorder recorder;
+  std::shared_ptr<Connection> connection;
+  Endpoint endpoint{"127.0.0.1", 0};
+  if (read(ready, &endpoint.port, sizeof(endpoint.port)) != sizeof(endpoint.port)) _exit(3);
+  Hello hello = WorkerHello();
+  hello.same_host = kind.same_host;
+  if (!van->Connect(endpoint, hello, ServerPeer(), &recorder, 5, &connection).ok()) _exit(1);
+  // More than the socket's buffers hold while the receiver stands still: it cannot have left when
+  // the kill comes.
+  connection->Send(PushFrame(1, Pattern(64 << 20, 0)));
+  pause();
+  _exit(2);
+}
+
 // A process of its own that connects, sends half of what it announces, and is killed.
 TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
   if (GetParam().needs_device && !HasRdmaDevice()) GTEST_SKIP() << "no RDMA device";
@@ -248,52 +297,11 @@ TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
-  if (child == 0) {
-    const std::unique_ptr<Van> van = GetParam().create(options);
-    Recorder recorder;
-    std::shared_ptr<Connection> connection;
-    Endpoint endpoint{"127.0.0.1", 0};
-    if (read(ready[0], &endpoint.port, sizeof(endpoint.port)) != sizeof(endpoint.port)) _exit(3);
-    Hello hello = WorkerHello();
-    hello.same_host = GetParam().same_host;
-    if (!van->Connect(endpoint, hello, ServerPeer(), &recorder, 5, &connection).ok()) _exit(1);
-    // More than the socket's buffers hold while the receiver stands still: it cannot have left when
-    // the kill comes.
-    connection->Send(PushFrame(1, Pattern(64 << 20, 0)));
-    pause();
-    _exit(2);
-  }
+  if (child == 0) SendToPort(GetParam(), options, ready[0]);
   std::mutex gate;
   gate.lock();
   std::atomic<bool> begun{false};
-  class Blocking : public PayloadSink {
-   public:
-    Blocking(std::mutex* gate, std::atomic<bool>* begun)
-        : gate_(gate), begun_(begun), span_(65536) {}
-    Span Prepare(uint64_t) override {
-      *begun_ = true;
-      std::lock_guard<std::mutex> lock(*gate_);
-      return {span_.data(), span_.size()};
-    }
-    void Commit(size_t) override {}
-
-   private:
-    std::mutex* gate_;
-    std::atomic<bool>* begun_;
-    std::vector<uint8_t> span_;
-  };
-  class Handler : public Recorder {
-   public:
-    Handler(std::mutex* gate, std::atomic<bool>* begun) : gate_(gate), begun_(begun) {}
-    Status OnHeader(Connection&, const FrameHeader&, std::shared_ptr<PayloadSink>* sink) override {
-      *sink = std::make_shared<Blocking>(gate_, begun_);
-      return OkStatus();
-    }
-
-   private:
-    std::mutex* gate_;
-    std::atomic<bool>* begun_;
-  } handler(&gate, &begun);
+  BlockingRecorder handler(&gate, &begun);
   Acceptor acceptor(&handler);
   const std::unique_ptr<Van> van = GetParam().create(options);
   Endpoint endpoint;

@@ -108,72 +108,93 @@ def of_unknown_length(rows, size):
     return tf.data.Dataset.from_tensor_slices(rows).filter(lambda *_: True).batch(size)
 
 
+def compiled_model(distributed, loss, **options):
+    """A model that `DistributedOptimizer` or else the strategy compiles, and its optimizer."""
+    import keras
+
+    layers = [keras.Input([64]), keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(10)]
+    model = keras.Sequential(layers)
+    optimizer = keras.optimizers.SGD(RATE, momentum=0.9)
+    if distributed:
+        model.compile(bps.DistributedOptimizer(optimizer, **options), loss)
+    else:
+        with bps.BytePSStrategy(**options).scope():
+            model.compile(optimizer, loss)
+    return model, optimizer
+
+
+def batch_counter(state):
+    """A callback that notes the images of a batch, and lets no batch take less than some time."""
+    import keras
+
+    class Counts(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            time.sleep(SECONDS)
+            state.counts[order_of(state.epoch)[state.batch - 1]] += 1
+
+    return Counts()
+
+
+def fit_epoch(state, images, labels, distributed, from_generator):
+    """Trains with what is left of an epoch in `Model.fit`."""
+    order = order_of(state.epoch)[state.batch :]
+    if distributed:
+        order = own(order)
+    data = images[order.ravel()], labels[order.ravel()]
+    given = {"x": data[0], "y": data[1], "batch_size": order.shape[1]}
+    if from_generator:
+        given = {"x": of_unknown_length(data, order.shape[1])}
+    callbacks = [
+        bps.elastic.CommitStateCallback(state, BATCHES if from_generator else COMMIT),
+        bps.elastic.UpdateBatchStateCallback(state),
+        bps.elastic.UpdateEpochStateCallback(state),
+        batch_counter(state),
+    ]
+    until = {"initial_epoch": state.epoch, "epochs": state.epoch + 1}
+    state.model.fit(**given, shuffle=False, verbose=0, callbacks=callbacks, **until)
+
+
+def train_on_batches(state, images, labels):
+    """The same with `train_on_batch`."""
+    for numbers in order_of(state.epoch)[state.batch :]:
+        state.model.train_on_batch(images[numbers], labels[numbers])
+        state.counts[numbers] += 1
+        time.sleep(SECONDS)
+        state.batch += 1
+        if state.batch % COMMIT == 0:
+            state.commit()
+    state.epoch, state.batch = state.epoch + 1, 0
+    state.commit()
+
+
 def with_keras(how, folder, epochs):
     """Trains with Keras."""
     import keras
 
     how, *options = how.split()
-    backup = {"backup_workers": BACKUP} if "backup" in options else {}
+    distributed = how == "distributed"
 
     class State(Noting, bps.elastic.KerasState):
         """Says how far it has come."""
 
-    class Counts(keras.callbacks.Callback):
-        """Notes the images of a batch, and lets no batch take less than some time."""
-
-        def on_train_batch_end(self, batch, logs=None):
-            time.sleep(SECONDS)
-            state.counts[order_of(state.epoch)[state.batch - 1]] += 1
-
     keras.config.set_floatx("float64")
     keras.utils.set_random_seed(1)
     images, labels = digits()
-    layers = [keras.Input([64]), keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(10)]
-    model = keras.Sequential(layers)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    optimizer = keras.optimizers.SGD(RATE, momentum=0.9)
-    if how == "distributed":
-        model.compile(bps.DistributedOptimizer(optimizer, **backup), loss)
-    else:
-        with bps.BytePSStrategy(**backup).scope():
-            model.compile(optimizer, loss)
+    backup = {"backup_workers": BACKUP} if "backup" in options else {}
+    model, optimizer = compiled_model(distributed, loss, **backup)
     state = State(model, epoch=0, batch=0, counts=np.zeros(len(images), np.int64))
     state.folder, resets = folder, []
     state.register_reset_callbacks([lambda: resets.append(bps.size())])
-
-    def fit(state):
-        order = order_of(state.epoch)[state.batch :]
-        if how == "distributed":
-            order = own(order)
-        data = images[order.ravel()], labels[order.ravel()]
-        given = {"x": data[0], "y": data[1], "batch_size": order.shape[1]}
-        if "generator" in options:
-            given = {"x": of_unknown_length(data, order.shape[1])}
-        callbacks = [
-            bps.elastic.CommitStateCallback(state, BATCHES if "generator" in options else COMMIT),
-            bps.elastic.UpdateBatchStateCallback(state),
-            bps.elastic.UpdateEpochStateCallback(state),
-            Counts(),
-        ]
-        until = {"initial_epoch": state.epoch, "epochs": state.epoch + 1}
-        model.fit(**given, shuffle=False, verbose=0, callbacks=callbacks, **until)
-
-    def batches(state):
-        for numbers in order_of(state.epoch)[state.batch :]:
-            model.train_on_batch(images[numbers], labels[numbers])
-            state.counts[numbers] += 1
-            time.sleep(SECONDS)
-            state.batch += 1
-            if state.batch % COMMIT == 0:
-                state.commit()
-        state.epoch, state.batch = state.epoch + 1, 0
-        state.commit()
 
     @bps.elastic.run
     def train(state):
         state.note("begin")
         while state.epoch < epochs:
-            (batches if how == "batches" else fit)(state)
+            if how == "batches":
+                train_on_batches(state, images, labels)
+            else:
+                fit_epoch(state, images, labels, distributed, "generator" in options)
 
     train(state)
     logits = model(images)

@@ -176,9 +176,8 @@ class BytePSStrategy(tf.distribute.Strategy):
             quorum,
             grace,
         )
-        self.local_steps: LocalSteps | Staleness | None = _local_steps(local_steps, *of_rounds)
-        if staleness != 0 or isinstance(staleness, bool):
-            self.local_steps = _asynchronous(staleness, self.local_steps, local_steps)
+        rounds = _local_steps(local_steps, *of_rounds)
+        self.local_steps = _or_staleness(rounds, staleness, local_steps)
         self.staleness = staleness
         _check_flags(
             cross_step=cross_step,
@@ -190,10 +189,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         if cross_step:
             check_with_cross_step(compression)
         runtime.init(config)
-        _check_job(staleness)
-        if isinstance(self.local_steps, LocalSteps):
-            settings = runtime.config()
-            self.local_steps.check_job(runtime.size(), settings.elastic, settings.deterministic)
+        _check_job(staleness, self.local_steps)
         super().__init__(BytePSExtended(self))
         self.cross_step = bool(cross_step)
         self.sparse_as_dense = bool(sparse_as_dense)
@@ -201,15 +197,15 @@ class BytePSStrategy(tf.distribute.Strategy):
         self.flash_attention = bool(flash_attention)
         self.compression = compression
         self._backup_workers = backup_workers
-        if isinstance(self.local_steps, Staleness):
-            self._check_asynchronous(staleness)
         self._check_together(local_steps)
         shuffle.agree_on_seed(self)
         framework.use(TensorFlow())
         keras_hooks.install()
 
     def _check_together(self, local_steps: int | None) -> None:
-        """Refuses what cannot be set together with `local_steps`, as given, or `cross_step`."""
+        """Refuses what cannot be set together; `local_steps` is as it was given."""
+        if isinstance(self.local_steps, Staleness):
+            self._check_asynchronous()
         is_local = isinstance(self.local_steps, LocalSteps)
         if is_local and (self.cross_step or self.backup_workers):
             other = "cross_step" if self.cross_step else "backup_workers"
@@ -219,7 +215,7 @@ class BytePSStrategy(tf.distribute.Strategy):
             )
         backup.check_with_cross_step(self.backup_workers, self.cross_step)
 
-    def _check_asynchronous(self, staleness: int | str) -> None:
+    def _check_asynchronous(self) -> None:
         others = {
             "cross_step": self.cross_step,
             "backup_workers": self.backup_workers,
@@ -228,8 +224,8 @@ class BytePSStrategy(tf.distribute.Strategy):
         for name, is_set in others.items():
             if is_set:
                 raise ValueError(
-                    f"staleness is {staleness!r}, and {name} is set, which is about gradients; "
-                    "asynchronous training exchanges none: choose one of them"
+                    f"staleness is {self.staleness!r}, and {name} is set, which is about "
+                    "gradients; asynchronous training exchanges none: choose one of them"
                 )
         check_store()
 
@@ -289,9 +285,12 @@ def _local_steps(steps: int | None, *of_rounds: Any) -> LocalSteps | None:
     return None
 
 
-def _asynchronous(
-    staleness: int | str, rounds: LocalSteps | None, local_steps: int | None
-) -> Staleness:
+def _or_staleness(
+    rounds: LocalSteps | None, staleness: int | str, local_steps: int | None
+) -> LocalSteps | Staleness | None:
+    """How steps exchange changes: in `rounds`, or asynchronously if `staleness` is set."""
+    if staleness == 0 and not isinstance(staleness, bool):
+        return rounds
     asynchronous = Staleness(staleness)
     if rounds is not None:
         raise ValueError(
@@ -307,17 +306,20 @@ def _check_flags(**flags: object) -> None:
             raise TypeError(f"{name} must be True or False, got {flag!r}")
 
 
-def _check_job(staleness: int | str) -> None:
+def _check_job(staleness: int | str, changes: LocalSteps | Staleness | None) -> None:
     """What a job's settings ask for, and this strategy does not."""
-    if runtime.config().enable_async and staleness == 0:
+    settings = runtime.config()
+    if settings.enable_async and staleness == 0:
         raise ValueError(
             "BYTEPS_ENABLE_ASYNC is 1, and BytePSStrategy trains synchronously: unset it, or take "
             "BytePSStrategy(staleness=...)"
         )
     # TensorFlow's setting must be there before `tf_byteps.init`, which tells the servers.
-    if runtime.op_determinism() and runtime.size() > 1 and not runtime.config().deterministic:
+    if runtime.op_determinism() and runtime.size() > 1 and not settings.deterministic:
         raise BytePSError(
             "op determinism is on, but this job was started without it, so that its sums depend on "
             "the order in which workers send: call tf.config.experimental.enable_op_determinism() "
             "before tf_byteps.init(), or set BYTEPS_DETERMINISTIC=1"
         )
+    if isinstance(changes, LocalSteps):
+        changes.check_job(runtime.size(), settings.elastic, settings.deterministic)
