@@ -133,6 +133,14 @@ void BlockCodec::SubtractBlocks(const uint8_t* data, uint64_t elements, float* t
   }
 }
 
+void BlockCodec::DecodeEachBlock(BlockDecoder decode, const uint8_t* data, uint64_t elements,
+                                 float* target) const {
+  for (uint64_t done = 0; done < elements; done += block_elements_) {
+    decode(target + done, data, std::min(block_elements_, elements - done));
+    data += BlockBytes(block_elements_);
+  }
+}
+
 Status BlockCodec::Receive(const EncodedPart& part, DecodeMode mode, float* target,
                            std::unique_ptr<PartReceiver>* receiver) const {
   std::unique_ptr<BlockCodec> raw;

@@ -55,6 +55,11 @@ class BlockCodec : public Codec {
 
   explicit BlockCodec(uint64_t block_elements) : block_elements_(block_elements) {}
 
+  // DecodeBlocks by a function of one block, whose elements it puts into, or adds to, `target`.
+  using BlockDecoder = void (*)(float* target, const uint8_t* data, uint64_t elements);
+  void DecodeEachBlock(BlockDecoder decode, const uint8_t* data, uint64_t elements,
+                       float* target) const;
+
  private:
   const uint64_t block_elements_;
 };

@@ -67,12 +67,9 @@ void Fp8Codec::EncodeBlocks(const float* values, uint64_t elements, uint64_t, co
 
 void Fp8Codec::DecodeBlocks(const uint8_t* data, uint64_t elements, DecodeMode mode,
                             float* target) const {
-  const uint64_t block = block_elements();
-  for (uint64_t done = 0; done < elements; done += block, data += BlockBytes(block)) {
-    (mode == DecodeMode::kAdd
-         ? DecodeBlock<DecodeMode::kAdd>
-         : DecodeBlock<DecodeMode::kStore>)(target + done, data, std::min(block, elements - done));
-  }
+  const bool adds = mode == DecodeMode::kAdd;
+  DecodeEachBlock(adds ? DecodeBlock<DecodeMode::kAdd> : DecodeBlock<DecodeMode::kStore>, data,
+                  elements, target);
 }
 
 }  // namespace byteps
