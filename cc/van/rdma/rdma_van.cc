@@ -1,7 +1,6 @@
 // The Van by RDMA: a Van over TCP, whose connections are made into RdmaConnections where both ends
 // have RDMA. The coordinator has none, and processes of one host read each other's memory, as over
 // TCP.
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <unordered_map>
@@ -174,13 +173,7 @@ class RdmaVan : public Van {
   Status StartLoops() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!loops_.empty() || !available_.ok()) return OkStatus();
-    std::vector<std::unique_ptr<EventLoop>> loops;
-    for (int i = 0; i < std::max(1, parts_.options.io_threads); ++i) {
-      loops.push_back(std::make_unique<EventLoop>());
-      BYTEPS_RETURN_IF_ERROR(loops.back()->Start("byteps-rdma-" + std::to_string(i)));
-    }
-    loops_ = std::move(loops);
-    return OkStatus();
+    return StartEventLoops(parts_.options.io_threads, "byteps-rdma-", &loops_);
   }
 
   RdmaVanParts parts_;

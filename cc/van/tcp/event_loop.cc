@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "cc/base/clock.h"
@@ -165,6 +166,17 @@ void EventLoop::Run() {
   std::lock_guard<std::mutex> lock(mutex_);
   watchers_.clear();
   tasks_.clear();
+}
+
+Status StartEventLoops(int count, const std::string& thread_name,
+                       std::vector<std::unique_ptr<EventLoop>>* loops) {
+  std::vector<std::unique_ptr<EventLoop>> started;
+  for (int i = 0; i < std::max(1, count); ++i) {
+    started.push_back(std::make_unique<EventLoop>());
+    BYTEPS_RETURN_IF_ERROR(started.back()->Start(thread_name + std::to_string(i)));
+  }
+  *loops = std::move(started);
+  return OkStatus();
 }
 
 }  // namespace byteps

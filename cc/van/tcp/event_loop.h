@@ -64,4 +64,9 @@ class EventLoop {
   bool stopping_ = false;
 };
 
+// Starts so many loops, at least one, whose threads are called `thread_name` and a number. After an
+// error there are none.
+Status StartEventLoops(int count, const std::string& thread_name,
+                       std::vector<std::unique_ptr<EventLoop>>* loops);
+
 }  // namespace byteps

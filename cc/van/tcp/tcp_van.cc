@@ -193,13 +193,7 @@ class TcpVan : public Van {
   Status StartLoops() {
     std::lock_guard<std::mutex> lock(start_mutex_);
     if (!loops_.empty()) return OkStatus();
-    std::vector<std::unique_ptr<EventLoop>> loops;
-    for (int i = 0; i < std::max(1, options_.io_threads); ++i) {
-      loops.push_back(std::make_unique<EventLoop>());
-      BYTEPS_RETURN_IF_ERROR(loops.back()->Start("byteps-io-" + std::to_string(i)));
-    }
-    loops_ = std::move(loops);
-    return OkStatus();
+    return StartEventLoops(options_.io_threads, "byteps-io-", &loops_);
   }
 
   EventLoop* NextLoop() { return loops_[next_loop_++ % loops_.size()].get(); }
