@@ -7,8 +7,8 @@
 #include <cstring>
 #include <future>
 #include <numeric>
-#include <thread>
 
+#include "cc/base/testing/on_threads.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/gpu/testing/test_gpus.h"
 #include "cc/server/server.h"
@@ -81,11 +81,7 @@ class GpuExchangerTest : public ::testing::Test {
   // Runs `body` for each worker, each on a thread of its own.
   template <typename Body>
   void OnEachWorker(Body body) {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < kWorkers; ++rank) {
-      threads.emplace_back([&, rank] { body(workers_[rank], rank); });
-    }
-    for (std::thread& thread : threads) thread.join();
+    OnThreads(kWorkers, [&](int32_t rank) { body(workers_[rank], rank); });
   }
 
   static std::shared_ptr<OnGpu> Send(GpuWorker& mine, const TensorDescription& tensor,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cc/base/clock.h"
+#include "cc/base/testing/on_threads.h"
 #include "cc/engine/testing/gated_proxy.h"
 #include "cc/engine/testing/test_job.h"
 
@@ -119,10 +120,7 @@ class KillableJob {
   // On a thread for each worker.
   template <typename Body>
   void OnEachWorker(Body body) {
-    std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < num_workers(); ++rank)
-      threads.emplace_back([&, rank] { body(*workers_[rank], rank); });
-    for (std::thread& thread : threads) thread.join();
+    OnThreads(num_workers(), [&](int32_t rank) { body(*workers_[rank], rank); });
   }
 
  private:

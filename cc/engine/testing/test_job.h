@@ -14,10 +14,10 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "cc/base/testing/on_threads.h"
 #include "cc/codec/testing/expected_sum.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/server/server.h"
@@ -129,11 +129,7 @@ class Job {
   // Runs `body` once per worker, each on a thread of its own.
   template <typename Body>
   void OnEachWorker(Body body) {
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < workers_.size(); ++rank) {
-      threads.emplace_back([&, rank] { body(*workers_[rank], static_cast<int>(rank)); });
-    }
-    for (std::thread& thread : threads) thread.join();
+    OnThreads(num_workers(), [&](int32_t rank) { body(*workers_[rank], rank); });
   }
 
   Worker& worker(int32_t rank) { return *workers_[rank]; }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/testing/on_threads.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/gpu/gpu_rank_device.h"
 #include "cc/gpu/testing/test_gpus.h"
@@ -214,13 +215,9 @@ class LocalGroupJob : public ::testing::Test {
 
   // Workers leave together, as in a real job.
   void TearDown() override {
-    std::vector<std::thread> threads;
-    for (Rank& rank : ranks_) {
-      threads.emplace_back([&rank] {
-        if (rank.worker != nullptr) rank.worker->Stop();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    OnEachRank([](Rank& mine, int32_t) {
+      if (mine.worker != nullptr) mine.worker->Stop();
+    });
     for (Rank& rank : ranks_) rank.worker.reset();
     ranks_.clear();
   }
@@ -268,11 +265,7 @@ class LocalGroupJob : public ::testing::Test {
 
   template <typename Body>
   void OnEachRank(Body body) {
-    std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < size(); ++rank) {
-      threads.emplace_back([&, rank] { body(ranks_[rank], rank); });
-    }
-    for (std::thread& thread : threads) thread.join();
+    OnThreads(size(), [&](int32_t rank) { body(ranks_[rank], rank); });
   }
 
   int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
