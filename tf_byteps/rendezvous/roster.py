@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 
 import tf_byteps
 from tf_byteps.errors import RendezvousError
+from tf_byteps.per_process import per_process
 from tf_byteps.rendezvous.host import processors
 from tf_byteps.rendezvous.messages import Book, Join
 from tf_byteps.rendezvous.participant import (
@@ -32,13 +31,9 @@ _MOST_WORKERS = 64
 _LEAST_PROCESSORS = 8
 
 
+@per_process
 def run_id() -> str:
     """That of this process, as `Book.run_id`: another one than its parent's, if it was forked."""
-    return _drawn_by(os.getpid())
-
-
-@functools.cache
-def _drawn_by(process: int) -> str:
     return secrets.token_hex(8)
 
 

@@ -8,9 +8,7 @@ with each change, the stamp, says whether it still is one.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
-import os
 import secrets
 import threading
 import zlib
@@ -19,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tf_byteps.per_process import per_process
 from tf_byteps.tables.key_slots import COUNT, LAST, Ints, KeySlots, mixed
 from tf_byteps.tables.layout import BlockLayout
 from tf_byteps.tables.vocabularies import WHEN_FULL, DynamicVocabulary
@@ -37,12 +36,11 @@ def _new_stamp() -> int:
 
     A variable that nobody has changed has 0, and no keys.
     """
-    return next(_stamps_of(os.getpid()))
+    return next(_stamps())
 
 
-@functools.cache
-def _stamps_of(process: int) -> Iterator[int]:
-    """A forked process goes on with others than its parent."""
+@per_process
+def _stamps() -> Iterator[int]:
     return itertools.count(secrets.randbits(60) | 1)
 
 
