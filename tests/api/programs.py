@@ -10,16 +10,8 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tests.cluster import wait_until
+from tests.errors import error_of
 from tf_byteps import _engine
-
-
-def error_of(function, *args, **kwargs):
-    """The type and message of what a call raises."""
-    try:
-        result = function(*args, **kwargs)
-    except Exception as error:
-        return [type(error).__name__, str(error)]
-    return ["no error", repr(result)]
 
 
 def values(nested):

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf_byteps as bps
-from tests.api.programs import error_of
 from tests.cluster import run_workers
+from tests.errors import error_of
 
 _X = np.array([[1.0, 2.0], [3.0, -1.0]], "float32")
 _Y = np.array([[1.0], [0.5]], "float32")

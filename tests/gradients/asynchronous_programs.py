@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
-from tests.ops.compression_programs import error_of
+from tests.errors import error_of
 
 STEPS, ROWS = 15, 120
 

@@ -4,7 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
-from tests.ops.compression_programs import digest, error_of
+from tests.errors import error_of
+from tests.ops.compression_programs import digest
 from tf_byteps import _engine
 
 COMPRESSIONS = ("int8", "fp8", "int4", "onebit", "int8:stochastic=1", "topk:start_step=9", "thc")

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tests.codec import sums
-from tests.ops.compression_programs import digest, error_of
+from tests.errors import error_of
+from tests.ops.compression_programs import digest
 
 LENGTH = 5001
 NAMES = ("kernel", "gamma", "bias")

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tests.codec import sums
+from tests.errors import error_of
 
 LENGTH = 50_001
 ROUNDS = 3
@@ -17,15 +18,6 @@ NOT_FINITE = {2: np.nan, 4: np.inf}  # what one element is, by round
 def digest(tensor):
     """Bits, as text."""
     return hashlib.sha256(np.asarray(tensor).tobytes()).hexdigest()
-
-
-def error_of(function, *args, **options):
-    """The class and text of what a call raises."""
-    try:
-        function(*args, **options)
-    except Exception as error:
-        return [type(error).__name__, str(error)]
-    return ["nothing", ""]
 
 
 def exchanges():

@@ -5,7 +5,8 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tests.codec import sums
-from tests.ops.compression_programs import digest, error_of
+from tests.errors import error_of
+from tests.ops.compression_programs import digest
 from tf_byteps import _engine
 
 LENGTH = 20_000

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tests.errors import error_of
 
 
 def start():
@@ -149,28 +150,14 @@ def disturbed(begun):
     return last
 
 
-def leave_without():
-    """Worker 0 joins, worker 1 leaves the job."""
+def join_without(how):
+    """Worker 0 joins; worker 1 "leaves" the job, or is "lost". What worker 0 is told."""
     bps.init()
     bps.push_pull(1.0, name="both are here")
     if bps.rank() == 1:
-        time.sleep(0.5)
+        time.sleep(0.5)  # the other waits for it
+        if how == "lost":
+            os._exit(3)
         bps.shutdown()
         return None
-    try:
-        bps.join()
-    except tf.errors.FailedPreconditionError as error:
-        return error.message
-
-
-def die_without():
-    """Worker 0 joins, worker 1 is lost."""
-    bps.init()
-    bps.push_pull(1.0, name="both are here")
-    if bps.rank() == 1:
-        time.sleep(0.5)
-        os._exit(3)
-    try:
-        bps.join()
-    except tf.errors.UnavailableError as error:
-        return error.message
+    return error_of(bps.join)

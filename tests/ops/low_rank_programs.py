@@ -4,7 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
-from tests.ops.compression_programs import SCALES, digest, error_of
+from tests.errors import error_of
+from tests.ops.compression_programs import SCALES, digest
 
 SHAPE = (8, 5, 60)  # 40 rows
 _ROUNDS = 30

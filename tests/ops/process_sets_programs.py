@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tests import set_values
+from tests.errors import error_of
 from tf_byteps import keras as bps_keras
 
 ENDS = bps.ProcessSet([2, 0])
@@ -27,14 +28,6 @@ def start():
 
 def own_sets():
     return [each for each in (ENDS, LAST, ALONE) if each.included()]
-
-
-def error_of(function, *arguments, **keywords):
-    try:
-        function(*arguments, **keywords)
-    except Exception as error:
-        return type(error).__name__, str(error)
-    return None
 
 
 def values():

@@ -104,10 +104,12 @@ def test_a_server_that_comes_back_knows_who_has_joined():
 
 
 def test_a_worker_that_leaves_without_joining():
-    results = run_workers(join_programs.leave_without, 2, 1)
-    assert "worker 1" in results[0] and "has left the job, so that not all workers" in results[0]
+    (kind, message), _ = run_workers(join_programs.join_without, 2, 1, args=["leaves"])
+    assert kind == "FailedPreconditionError" and "worker 1" in message
+    assert "has left the job, so that not all workers" in message
 
 
 def test_a_worker_that_is_lost_meanwhile():
-    outcomes = run_processes(join_programs.die_without, 2, 1)
-    assert "worker 1" in outcome_of(outcomes, "worker 0").result, describe(outcomes)
+    outcomes = run_processes(join_programs.join_without, 2, 1, args=["lost"])
+    kind, message = outcome_of(outcomes, "worker 0").result
+    assert kind == "UnavailableError" and "worker 1" in message, describe(outcomes)

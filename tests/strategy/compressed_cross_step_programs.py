@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
-from tests.ops.compression_programs import error_of
+from tests.errors import error_of
 from tests.strategy.compressed_programs import _only_kernels
 
 # Sums of floats must not depend on how threads share them.
