@@ -6,6 +6,7 @@ The list to look at when a new TensorFlow comes. What is replaced there while a 
 
 # ruff: noqa: F401
 
+from tensorflow.python.autograph.core import ag_ctx as autograph_context, config as autograph_config
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.checkpoint import checkpoint, checkpoint_management, functional_saver
 from tensorflow.python.checkpoint.graph_view import ObjectGraphView

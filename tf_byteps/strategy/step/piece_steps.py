@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_byteps.ops import autograph
 from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import (
@@ -49,12 +50,13 @@ def distributed_step(strategy: tf.distribute.Strategy, fn: Callable[..., Any]) -
         return fn
     model = getattr(fn, "__self__", None)
     name = getattr(fn, "__name__", "")
+    called = autograph.as_called_by_program(fn)
     if isinstance(model, TensorFlowTrainer) and name == "train_step":
-        return functools.partial(_step, model, fn, True, not strategy.backup_workers)
+        return functools.partial(_step, model, called, True, not strategy.backup_workers)
     if isinstance(model, TensorFlowTrainer) and name == "test_step":
-        return functools.partial(_step, model, fn, False, True)
+        return functools.partial(_step, model, called, False, True)
     if is_collecting_predictions():
-        return functools.partial(predict_step, fn)
+        return functools.partial(predict_step, called)
     return fn
 
 
