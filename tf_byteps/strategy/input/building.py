@@ -76,10 +76,17 @@ def build_by_tracing(model: keras.Model, step: Callable[..., Any], batch: object
     # A step that runs eagerly may do what no trace can.
     if _is_built(model) and (model.run_eagerly or all(each.built for each in optimizers_of(model))):
         return
-    strategy = model.distribute_strategy
-    traced = tf.function(lambda data: strategy.run(step, args=(data,)), autograph=False)
+    is_traced = False
+
+    def once(data: Any) -> None:
+        # TensorFlow traces again what has created variables. Now there is nothing left to create.
+        nonlocal is_traced
+        if not is_traced:
+            is_traced = True
+            model.distribute_strategy.run(step, args=(data,))
+
     try:
-        traced.get_concrete_function(batch)
+        tf.function(once, autograph=False).get_concrete_function(batch)
     except Exception:
         if not is_built_enough(model):
             raise
