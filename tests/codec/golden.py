@@ -47,9 +47,12 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _lines() -> Iterator[str]:
+def lines(longest: int) -> Iterator[str]:
+    """The lines of golden.h for all inputs of up to so many elements."""
     for codec in oracle.CODECS:
         for kind, length in _INPUTS:
+            if length > longest:
+                continue
             number, payload = oracle.encode(codec, oracle.values(kind, length))
             stored = oracle.decode(codec, number, payload, length)
             with np.errstate(all="ignore"):
@@ -61,7 +64,7 @@ def _lines() -> Iterator[str]:
 
 def golden() -> str:
     """Returns the text of cc/codec/testing/golden.h."""
-    return _HEAD + "".join(_lines()) + _FOOT
+    return _HEAD + "".join(lines(max(length for _, length in _INPUTS))) + _FOOT
 
 
 if __name__ == "__main__":
