@@ -39,12 +39,14 @@ class Autoencoder(keras.Model):
         self.encoder = keras.Sequential([keras.Input([6]), keras.layers.Dense(2)])
         self.decoder = keras.Sequential([keras.Input([2]), keras.layers.Dense(6)])
         self.tracker = keras.metrics.Mean(name="reconstruction")
+        self.traces = 0
 
     @property
     def metrics(self):
         return [self.tracker]
 
     def train_step(self, data):
+        self.traces += 1
         with tf.GradientTape() as tape:
             restored = self.decoder(self.encoder(data))
             loss = tf.reduce_mean(keras.losses.mean_squared_error(data, restored))
@@ -62,7 +64,8 @@ def autoencoder():
     before = _weights(model.trainable_weights)
     history = model.fit(_ROWS, batch_size=10, epochs=2, shuffle=False, verbose=0)
     after = _weights(model.trainable_weights)
-    return {"weights": after, "moved": before != after, "logs": sorted(history.history)}
+    shown = {"moved": before != after, "logs": sorted(history.history), "traces": model.traces}
+    return {"weights": after, **shown}
 
 
 class Gan(keras.Model):

@@ -50,6 +50,7 @@ def test_weights_begin_and_stay_equal(scenario, group):
 def test_a_model_without_call_trains(group):
     for result in group["autoencoder"]:
         assert result["moved"] and result["logs"] == ["loss"]
+        assert result["traces"] == 2  # to be built, and to train
 
 
 def test_metrics_that_only_the_step_builds_count_each_row_once(group):
