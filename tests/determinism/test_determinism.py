@@ -26,8 +26,10 @@ BY_SOCKET = {"BYTEPS_ENABLE_IPC": "0"}
     "servers, env",
     [
         (0, {}),
-        (1, {"BYTEPS_PARTITION_BYTES": "1000"}),
-        (2, {"BYTEPS_PARTITION_BYTES": "16384", **BY_SOCKET}),
+        pytest.param(1, {"BYTEPS_PARTITION_BYTES": "1000"}, marks=pytest.mark.extended),
+        pytest.param(
+            *(2, {"BYTEPS_PARTITION_BYTES": "16384", **BY_SOCKET}), marks=pytest.mark.extended
+        ),
         (3, {"BYTEPS_IO_THREADS": "4", "BYTEPS_CONNECTIONS_PER_SERVER": "3"}),
     ],
 )

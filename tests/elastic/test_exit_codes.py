@@ -21,10 +21,28 @@ ENDS = {
     "end fall": {0},
     "end 0": {0},
 }
+# What tests/launch/test_job.py shows of fixed jobs, or the tests below of elastic ones.
+_EXTENDED = {
+    "fixed": ("end 3 one", "end kill one", "end raise", "end 0"),
+    "elastic": ("end 3 one", "end 0"),
+}
 
 
-@pytest.mark.parametrize("kind", list(JOBS))
-@pytest.mark.parametrize("program, codes", list(ENDS.items()))
+def _parameters():
+    return [
+        pytest.param(
+            kind,
+            program,
+            codes,
+            id=f"{program}-{kind}",
+            marks=pytest.mark.extended if program in _EXTENDED[kind] else (),
+        )
+        for program, codes in ENDS.items()
+        for kind in JOBS
+    ]
+
+
+@pytest.mark.parametrize(("kind", "program", "codes"), _parameters())
 def test_exit_code(elastic, kind, program, codes):
     code, output = elastic(*JOBS[kind], "--servers", "1", program=program).end()
     assert code in codes, output

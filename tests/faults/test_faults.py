@@ -6,9 +6,7 @@ from tests.faults import suite
 
 # One of each role and kind; and of each phase.
 _QUICK = {
-    "worker kill mid-round 2 workers",
     "worker stop mid-frame 2 workers",
-    "server kill mid-frame 3 workers",
     "server stop declare 2 workers",
     "scheduler kill declare 3 workers",
     "scheduler stop mid-round 2 workers",
@@ -17,13 +15,19 @@ _QUICK = {
 }
 
 
+# Both in another phase.
+_EXTENDED = {"worker kill mid-round 2 workers", "server kill mid-frame 3 workers"}
+
+
 def _marked(case):
     marks = () if str(case) in _QUICK else pytest.mark.slow
+    if str(case) in _EXTENDED:
+        marks = pytest.mark.extended
     return pytest.param(case, marks=marks, id=str(case).replace(" ", "-"))
 
 
 def test_the_quick_cases_exist():
-    assert {str(case) for case in suite.cases()} >= _QUICK
+    assert {str(case) for case in suite.cases()} >= _QUICK | _EXTENDED
 
 
 @pytest.mark.parametrize("case", [_marked(case) for case in suite.cases()])

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from tests.cluster import ROOT, all_gone, clean_environment, wait_until
+from tests.selection import some_extended
 
 
 def sleeping_processes(running):
@@ -99,7 +100,7 @@ def test_what_a_worker_leaves_running_is_ended(launch):
     assert running.wait() == 0  # no_process_left looks for the rest
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", some_extended([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_signals_end_everything(launch, program, number):
     running = launch("-np", "2", "--servers", "1", *program("sleep_with_children"))
     processes = sleeping_processes(running)

@@ -8,10 +8,12 @@ import psutil
 import pytest
 
 from tests.cluster import all_gone, wait_until
+from tests.selection import some_extended
 from tf_byteps.launch.hosts import is_local, parse_hosts, passed_environment
 from tf_byteps.launch.remote_shells import Ssh
 
 HOSTS = "127.0.0.2:1,127.0.0.3:1"
+_CHOSEN = "a secret that the user has chosen"
 
 
 @pytest.mark.parametrize("servers", ["0", "2"])
@@ -59,7 +61,7 @@ def test_command_and_variables_arrive_as_they_are(launch, sshd):
     assert folder
 
 
-@pytest.mark.parametrize("given", [None, "a secret that the user has chosen"])
+@pytest.mark.parametrize("given", some_extended([None, _CHOSEN], [_CHOSEN]))
 def test_the_secret_arrives_and_no_command_line_shows_it(launch, sshd, given):
     script = 'echo "secret: $BYTEPS_JOB_SECRET"; sleep 2'
     arguments = ["-H", HOSTS, "--servers", "1", "--verbose", *sshd.options, "sh", "-c", script]
@@ -124,7 +126,9 @@ def remote_processes(sshd):
     return psutil.Process(sshd.popen.pid).children(recursive=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", some_extended([signal.SIGINT, signal.SIGTERM, signal.SIGKILL], [signal.SIGINT])
+)
 def test_remote_processes_end_with_bpslaunch(launch, program, sshd, number):
     arguments = ["-H", HOSTS, "--grace", "2", *sshd.options]
     running = launch(*arguments, *program("sleep_with_children"))
