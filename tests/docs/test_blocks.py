@@ -14,6 +14,7 @@ sys.path.append(str(_FOLDER))
 from blocks import ROOT, Block, blocks  # noqa: E402
 
 from tests import workers  # noqa: E402
+from tests.selection import asked_values  # noqa: E402
 
 BLOCKS = blocks()
 _PROGRAMS = str(_FOLDER / "block_programs.py")
@@ -53,12 +54,21 @@ _ON_WORKERS = sorted(
 )
 
 
+def _first_of_each_page_everyday():
+    pages = set()
+    for each in _ON_WORKERS:
+        is_first = each.page not in pages
+        pages.add(each.page)
+        yield pytest.param(each, id=each.name, marks=() if is_first else pytest.mark.extended)
+
+
 @pytest.fixture(scope="module")
-def ran():
-    return workers.run(_PROGRAMS, [_scenario(each) for each in _ON_WORKERS], 2)
+def ran(request):
+    chosen = asked_values(request, "block", test_it_runs_on_two_workers)
+    return workers.run(_PROGRAMS, [_scenario(each) for each in chosen], 2)
 
 
-@pytest.mark.parametrize("block", _named(_ON_WORKERS))
+@pytest.mark.parametrize("block", list(_first_of_each_page_everyday()))
 def test_it_runs_on_two_workers(ran, block):
     assert ran[_scenario(block)] == [2, 2]
 
