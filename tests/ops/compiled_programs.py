@@ -25,7 +25,7 @@ def start():
 
 
 def all_dtypes():
-    """dtype -> op -> result as float64."""
+    """dtype -> op -> result as float64. All operations of a dtype are in one program."""
     results = {}
     for dtype in DTYPES:
         calls = {
@@ -38,10 +38,13 @@ def all_dtypes():
         }
         if tf.as_dtype(dtype).is_floating:
             calls["average"] = lambda x: bps.push_pull(x)
-        results[dtype] = {
-            op: tf.cast(compiled(call)(small_integers(dtype)), tf.float64).numpy()
-            for op, call in calls.items()
-        }
+
+        @functools.partial(compiled, autograph=False)
+        def step(x, calls=calls):
+            return {op: call(x) for op, call in calls.items()}
+
+        found = step(small_integers(dtype))
+        results[dtype] = {op: tf.cast(value, tf.float64).numpy() for op, value in found.items()}
     return results
 
 
