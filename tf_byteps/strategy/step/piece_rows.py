@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.ops import compiling
-from tf_byteps.types import Exchanged
 
 
 def rows_of(data: object) -> Any:
@@ -26,23 +25,40 @@ def rows_of(data: object) -> Any:
 
 def without_emptiness(data: object, is_empty: tf.Tensor | None) -> Any:
     """`data`, or one row of zeros in its place."""
+    parts = tf.nest.flatten(data)
+    dense = [tf.convert_to_tensor(part) for part in parts if _is_dense(part)]
+    if compiling.is_compiled():
+        padded = [_with_a_row(tensor) for tensor in dense]
+    elif dense:
+        # One for all: each takes tens of milliseconds to trace.
+        padded = tf.cond(
+            is_empty,
+            lambda: [_row_of_zeros(tensor) for tensor in dense],
+            lambda: [tf.identity(tensor) for tensor in dense],
+        )
+    else:
+        padded = []
+    found = iter(zip(padded, dense))
+    return tf.nest.pack_sequence_as(
+        data, [_of_any_length(*next(found)) if _is_dense(part) else part for part in parts]
+    )
 
-    def one_row(tensor: tf.Tensor) -> Any:
-        return tf.zeros(tf.concat([[1], tf.shape(tensor)[1:]], 0), tensor.dtype)
 
-    def pad(tensor: Exchanged) -> Any:
-        if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor, tf.experimental.Optional)):
-            return tensor
-        if tensor is None:
-            return tensor
-        tensor = tf.convert_to_tensor(tensor)
-        if compiling.is_compiled():
-            # A branch that has another shape would have an unknown one, which few operations take.
-            missing = 1 - tf.minimum(tf.shape(tensor)[0], 1)
-            paddings: Any = [[0, missing], *[[0, 0]] * (tensor.shape.rank - 1)]
-            padded = tf.pad(tensor, paddings)
-        else:
-            padded = tf.cond(is_empty, lambda: one_row(tensor), lambda: tf.identity(tensor))
-        return tf.ensure_shape(padded, [None, *tensor.shape[1:]])
+def _is_dense(part: object) -> bool:
+    others = (tf.RaggedTensor, tf.SparseTensor, tf.experimental.Optional)
+    return part is not None and not isinstance(part, others)
 
-    return tf.nest.map_structure(pad, data)
+
+def _row_of_zeros(tensor: tf.Tensor) -> Any:
+    return tf.zeros(tf.concat([[1], tf.shape(tensor)[1:]], 0), tensor.dtype)
+
+
+def _with_a_row(tensor: tf.Tensor) -> Any:
+    """A branch that has another shape would have an unknown one, which few operations take."""
+    missing = 1 - tf.minimum(tf.shape(tensor)[0], 1)
+    paddings: Any = [[0, missing], *[[0, 0]] * (tensor.shape.rank - 1)]
+    return tf.pad(tensor, paddings)
+
+
+def _of_any_length(padded: tf.Tensor, tensor: tf.Tensor) -> Any:
+    return tf.ensure_shape(padded, [None, *tensor.shape[1:]])
