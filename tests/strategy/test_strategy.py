@@ -28,7 +28,7 @@ RECORDED = [
     _record(17, source="dataset", seed=3),
     _record(23, seed=3),
 ]
-_OTHER_RECORDS = [_record(rows) for rows in (16, 17, 18)] + [_record(17, source="dataset")]
+_OTHER_RECORDS = [_record(rows) for rows in (16, 17, 18, 19)] + [_record(17, source="dataset")]
 SCENARIOS = [
     "pieces",
     "reductions",

@@ -43,8 +43,11 @@ CASES = {
 }
 # XLA compiles neither strings nor tensors that are not dense.
 _NOT_COMPILED = ("string", "ragged", "sparse")
-# The same ways to feed with other kinds of numbers, or in loops.
-_EXTENDED = ("uint8", "int64", "own loop, ragged", "own loop, sparse")
+# The same ways to feed with other kinds of numbers, of files, or in loops.
+_EXTENDED = (
+    *("uint8", "int64", "float64", "read-only file", "sparse"),
+    *("own loop, ragged", "own loop, sparse"),
+)
 _SLOW = ("py_dataset_threads", "py_dataset_processes", "from_tensor_slices")
 
 
