@@ -2,13 +2,13 @@
 // row; and what all of them add up to.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "cc/base/dtype.h"
 #include "cc/sum/sum.h"
+#include "cc/tf/indexed_row.h"
 
 namespace byteps {
 
@@ -28,23 +28,18 @@ inline std::vector<uint8_t> PackRows(const int64_t* indices, const uint8_t* rows
 }
 
 // Packed rows of all workers in rank order, by index; those of one index still in that order.
-struct GatheredRow {
-  int64_t index;
-  const uint8_t* row;
-};
-inline std::vector<GatheredRow> SortRows(const uint8_t* packed, int64_t count, uint64_t row_bytes) {
-  std::vector<GatheredRow> rows(count);
-  for (GatheredRow& row : rows) {
+inline std::vector<IndexedRow> SortRows(const uint8_t* packed, int64_t count, uint64_t row_bytes) {
+  std::vector<IndexedRow> rows(count);
+  for (IndexedRow& row : rows) {
     std::memcpy(&row.index, packed, kRowIndexBytes);
     row.row = packed + kRowIndexBytes;
     packed += kRowIndexBytes + row_bytes;
   }
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const GatheredRow& a, const GatheredRow& b) { return a.index < b.index; });
+  SortByIndex(&rows);
   return rows;
 }
 
-inline int64_t CountIndices(const std::vector<GatheredRow>& sorted) {
+inline int64_t CountIndices(const std::vector<IndexedRow>& sorted) {
   int64_t count = 0;
   for (size_t i = 0; i < sorted.size(); ++i)
     count += i == 0 || sorted[i].index != sorted[i - 1].index;
@@ -53,7 +48,7 @@ inline int64_t CountIndices(const std::vector<GatheredRow>& sorted) {
 
 // Adds up rows of one index, in rank order as servers do (server/row_sum.cc), and with their
 // arithmetic: to the same bits. `indices` and `out` have room for CountIndices.
-inline void AddSortedRows(const std::vector<GatheredRow>& sorted, DType dtype, uint64_t width,
+inline void AddSortedRows(const std::vector<IndexedRow>& sorted, DType dtype, uint64_t width,
                           double divisor, int64_t* indices, uint8_t* out) {
   const SumKernels& kernels = ActiveSumKernels();
   std::vector<uint8_t> sum(width * DTypeSize(AccumulatorDType(dtype)));

@@ -2,7 +2,6 @@
 // put together again.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "cc/base/coded_rows.h"
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
+#include "cc/tf/indexed_row.h"
 
 namespace byteps {
 
@@ -50,12 +50,6 @@ inline bool IsDisagreement(const Status& status) {
          status.code() == StatusCode::kInvalidArgument;
 }
 
-// What a row of the result is made from.
-struct SummedRow {
-  int64_t index;
-  const uint8_t* row;
-};
-
 inline Status CheckRowIndices(const std::string& name, const int64_t* indices, int64_t count,
                               int64_t limit) {
   for (int64_t i = 0; i < count; ++i) {
@@ -93,9 +87,9 @@ inline void EncodeRowBlocks(const int64_t* indices, const uint8_t* rows, int64_t
   }
 }
 
-// In ascending order of the indices.
+// The rows of the sum, in ascending order of the indices.
 inline Status DecodeRowBlocks(const std::string& name, RowBlocks* all,
-                              std::vector<SummedRow>* rows) {
+                              std::vector<IndexedRow>* rows) {
   for (RowBlock& block : all->blocks) {
     uint64_t head_bytes = 0;
     const Status status = DecodeRowIndices(block.received.get(), block.received_bytes,
@@ -109,10 +103,7 @@ inline Status DecodeRowBlocks(const std::string& name, RowBlocks* all,
       row += all->row_bytes;
     }
   }
-  if (all->blocks.size() > 1) {
-    std::sort(rows->begin(), rows->end(),
-              [](const SummedRow& a, const SummedRow& b) { return a.index < b.index; });
-  }
+  if (all->blocks.size() > 1) SortByIndex(rows);
   return OkStatus();
 }
 

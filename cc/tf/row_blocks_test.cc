@@ -33,7 +33,7 @@ void ReceiveWhatWasSent(RowBlocks* all) {
   }
 }
 
-Floats RowOf(const SummedRow& row) {
+Floats RowOf(const IndexedRow& row) {
   Floats values(kWidth);
   std::memcpy(values.data(), row.row, kWidth * sizeof(float));
   return values;
@@ -48,7 +48,7 @@ TEST(RowBlocksTest, ComeBackInTheOrderOfTheirIndices) {
     const std::unique_ptr<RowBlocks> all = Encoded(indices, rows, blocks);
     ASSERT_EQ(all->blocks.size(), static_cast<size_t>(blocks));
     ReceiveWhatWasSent(all.get());
-    std::vector<SummedRow> summed;
+    std::vector<IndexedRow> summed;
     ASSERT_TRUE(DecodeRowBlocks("t", all.get(), &summed).ok());
     ASSERT_EQ(summed.size(), indices.size());
     for (size_t i = 0; i < summed.size(); ++i) {
@@ -76,7 +76,7 @@ TEST(RowBlocksTest, NoRowsAreBlocksToo) {
   const std::unique_ptr<RowBlocks> all = Encoded({}, {}, 3);
   ReceiveWhatWasSent(all.get());
   for (const RowBlock& block : all->blocks) EXPECT_EQ(block.sent.size(), 1u);
-  std::vector<SummedRow> summed;
+  std::vector<IndexedRow> summed;
   ASSERT_TRUE(DecodeRowBlocks("t", all.get(), &summed).ok());
   EXPECT_TRUE(summed.empty());
 }
@@ -85,7 +85,7 @@ TEST(RowBlocksTest, ADamagedSumIsAnError) {
   const std::unique_ptr<RowBlocks> all = Encoded({1, 2}, {1, 2, 3, 4}, 1);
   ReceiveWhatWasSent(all.get());
   --all->blocks[0].received_bytes;
-  std::vector<SummedRow> summed;
+  std::vector<IndexedRow> summed;
   const Status status = DecodeRowBlocks("layer/table", all.get(), &summed);
   EXPECT_EQ(status.code(), StatusCode::kInternal);
   EXPECT_EQ(status.message().rfind("'layer/table': the sum of rows is damaged: ", 0), 0u);

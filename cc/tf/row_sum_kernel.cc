@@ -19,7 +19,7 @@ namespace byteps {
 namespace {
 
 absl::Status WriteOutputs(const std::string& name, RowBlocks* all, OpKernelContext* context) {
-  std::vector<SummedRow> rows;
+  std::vector<IndexedRow> rows;
   TF_RETURN_IF_ERROR(ToAbslStatus(DecodeRowBlocks(name, all, &rows)));
   const auto count = static_cast<int64_t>(rows.size());
   Tensor *indices = nullptr, *values = nullptr;
@@ -27,7 +27,7 @@ absl::Status WriteOutputs(const std::string& name, RowBlocks* all, OpKernelConte
   TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({count, all->width}), &values));
   auto* index = static_cast<int64_t*>(indices->data());
   auto* out = static_cast<uint8_t*>(values->data());
-  for (const SummedRow& row : rows) {
+  for (const IndexedRow& row : rows) {
     *index++ = row.index;
     std::memcpy(out, row.row, all->row_bytes);
     out += all->row_bytes;
@@ -55,7 +55,7 @@ absl::Status AddGathered(const RowsOfTable& table, const RowGather& gather,
                          OpKernelContext* context, int64_t* different) {
   int64_t all = 0;
   for (const int64_t rows : gather.rows) all += rows;
-  const std::vector<GatheredRow> sorted =
+  const std::vector<IndexedRow> sorted =
       SortRows(gather.received.get(), all, table.width * DTypeSize(table.dtype));
   *different = CountIndices(sorted);
   Tensor *indices = nullptr, *values = nullptr;
