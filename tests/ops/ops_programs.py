@@ -5,11 +5,13 @@ import time
 
 import keras
 import numpy as np
+import psutil
 import tensorflow as tf
 
 import tf_byteps as bps
 from tests.cluster import wait_until
 from tf_byteps import _engine
+from tf_byteps.ops import library
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 # Dtypes that are only copied -> values, more than there are workers.
@@ -77,6 +79,16 @@ def before_init():
 def start():
     bps.init()
     return bps.rank(), bps.size()
+
+
+def many_names():
+    """Bytes by which a worker grows for each new name of an exchange."""
+    process, count = psutil.Process(), 500
+    library.token("the first of many")
+    before = process.memory_info().rss
+    for number in range(count):
+        library.token(f"one of many/{number}")
+    return (process.memory_info().rss - before) / count
 
 
 def small_integers(dtype, shape=(5, 3)):

@@ -15,6 +15,7 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "ops_programs.py")
 SCENARIOS = [
     "before_init",
     "start",
+    "many_names",
     "all_dtypes",
     "copied_dtypes",
     "shapes",
@@ -58,6 +59,10 @@ def test_call_before_init_is_an_error(group):
 
 def test_rank_and_size(group):
     assert group["start"] == [(rank, group.size) for rank in range(group.size)]
+
+
+def test_a_name_costs_little_memory(group):
+    assert all(growth < 10_000 for growth in group["many_names"]), group["many_names"]
 
 
 def test_every_dtype_and_op(group):

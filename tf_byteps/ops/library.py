@@ -14,6 +14,7 @@ from tf_byteps.private.tensorflow import (
     AtomicFunction,
     CapturableResource,
     ConcreteFunction,
+    eager_context,
     gen_resource_variable_ops,
 )
 from tf_byteps.wrapping import wrap
@@ -66,8 +67,13 @@ class _Token(CapturableResource):
         self._name = name
 
     def _create_resource(self) -> Any:
+        # TensorFlow keeps what it makes ready for an operation with these attributes: 27 KB for
+        # each name, for ever. Its own variables have the anonymous one, too. A graph that is saved
+        # must have a name of its own for each token.
+        is_eager = tf.executing_eagerly()
+        name = eager_context.anonymous_name() if is_eager else f"tf_byteps/{self._name}"
         handle = gen_resource_variable_ops.var_handle_op(
-            dtype=tf.float32, shape=[], shared_name=f"tf_byteps/{self._name}"
+            dtype=tf.float32, shape=[], shared_name=name
         )
         # XLA takes none without a value into a branch.
         gen_resource_variable_ops.assign_variable_op(handle, tf.constant(0.0))
