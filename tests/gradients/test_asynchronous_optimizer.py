@@ -22,7 +22,7 @@ def _scenario(name):
     return f"counted={json.dumps({'name': name, **_COUNTED[name]})}"
 
 
-@pytest.fixture(scope="module", params=some_extended([2, 3], [2]))
+@pytest.fixture(scope="module", params=some_extended([2, 3], [3]))
 def group(request):
     scenarios = [*map(_scenario, _COUNTED), "fits", "fits_with_callbacks", "refusals"]
     return workers.run(PROGRAM, scenarios, request.param, BYTEPS_ENABLE_ASYNC="1")
