@@ -118,18 +118,18 @@ _IN_ALL_COLUMNS = (
     "uneven_arrays",
 )
 
-# In make test. The other rows are in make test-extended, as are these of some columns.
+# In make test. The other rows are in make test-extended, as are a column and these rows of others.
+_EXTENDED_COLUMNS = ("3 workers",)
 _EXTENDED_IN = {
-    "3 workers": (
+    "BytePSStrategy": ("uneven_arrays",),
+    "DistributedOptimizer": ("clipnorm", "dense"),
+    "compiled": (
         "clipnorm",
-        "embedding_adam_unmerged",
-        "epoch_and_validation_logs",
-        "evaluate",
+        "dense",
+        "embedding_adam",
         "gradient_accumulation",
         "mixed_float16_overflow",
-        "predictions_in_input_order",
     ),
-    "compiled": ("clipnorm", "embedding_adam", "gradient_accumulation"),
 }
 _EVERYDAY = (
     *_IN_ALL_COLUMNS,
@@ -161,6 +161,7 @@ def _marks(name, row, column, is_compiled):
     is_slow = is_slow or (is_compiled and row.train.__module__ in _SLOW_COMPILED)
     is_long = name in _LONG_ROWS or (column in _LONG_COLUMNS and name not in _IN_ALL_COLUMNS)
     is_extended = name not in _EVERYDAY or name in _EXTENDED_IN.get(column, ())
+    is_extended = is_extended or column in _EXTENDED_COLUMNS
     marks = (
         (pytest.mark.slow, is_slow),
         (pytest.mark.long, is_long),
@@ -253,7 +254,7 @@ def test_row_alone(reference, tmp_path, name, column):
 
 def test_what_is_slow_or_long_exists():
     assert {*_SLOW_ROWS, *_LONG_ROWS, *_EVERYDAY} <= set(running.all_rows())
-    assert {*_SLOW_COLUMNS, *_LONG_COLUMNS, *_EXTENDED_IN} <= set(COLUMNS)
+    assert {*_SLOW_COLUMNS, *_LONG_COLUMNS, *_EXTENDED_COLUMNS, *_EXTENDED_IN} <= set(COLUMNS)
     assert set().union(*_EXTENDED_IN.values()) <= set(_EVERYDAY)
     assert not {*_SLOW_ROWS, *_EVERYDAY} & {*_LONG_ROWS}
 
