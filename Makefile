@@ -74,7 +74,7 @@ test-optional: build  ## Tests Orbax's checkpoints, Grain's input and the refusa
 	$(PIP) install --no-deps 'tf_keras==2.21.*'
 	$(BIN)/python -m pytest -m '' tests/strategy/test_orbax.py tests/strategy/test_keras2.py tests/strategy/test_other_inputs.py
 
-test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test: 6).
+test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test: 3).
 	PROPERTY_SEEDS=$(PROPERTY_SEEDS) $(BIN)/python -m pytest -m 'not slow' tests/property tests/jax/test_property.py
 
 test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoCE (needs Debian's packages; about 10 minutes, the first time 5 more).
