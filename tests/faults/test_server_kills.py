@@ -9,6 +9,7 @@ from tests.faults import server_kills
 _STEPS = 40
 
 
+@pytest.mark.extended
 def test_two_of_three_servers():
     """The second training, from the same beginning, is undisturbed."""
     outcome = server_kills.run(2, seed=1, steps=_STEPS, workers=2, servers=3, times=2)
@@ -49,24 +50,25 @@ def test_sums_with_error_feedback():
     assert disturbed.kills == 2 and disturbed.digests == undisturbed.digests
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        pytest.param({"BYTEPS_ROW_SUM_WORKERS": "1"}, id="1", marks=pytest.mark.extended),
-        pytest.param({}, id="chosen"),
-    ],
-)
-def test_sums_of_rows(environment):
-    """The workers push their rows again, and one that has a sum sends it to the others."""
+_OF_ROWS = {"jit_compile": False, "embeds": True}
+
+
+def test_sums_of_rows():
+    """The workers push their rows again, and one that has a sum sends it to the others.
+
+    So it is with the dense gradients of the model. The second training is undisturbed.
+    """
+    outcome = server_kills.run(2, seed=7, steps=_STEPS, servers=3, times=2, **_OF_ROWS)
+    assert not outcome.faults, outcome.output
+    assert outcome.kills == 2 and len(outcome.digests) == 6
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("environment", [{"BYTEPS_ROW_SUM_WORKERS": "1"}, {}], ids=["1", "chosen"])
+def test_sums_of_rows_are_those_of_all_servers(environment):
     undisturbed, disturbed = (
         server_kills.run(
-            kills,
-            seed=7,
-            steps=_STEPS,
-            servers=3,
-            environment=environment,
-            jit_compile=False,
-            embeds=True,
+            kills, seed=7, steps=_STEPS, servers=3, environment=environment, **_OF_ROWS
         )
         for kills in (0, 2)
     )
