@@ -10,7 +10,7 @@ import tf_byteps
 from tests.tables import on_servers_programs as programs
 
 # After each epoch, of which the undisturbed training has as many: servers are killed for seconds.
-_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS = 0.5
 
 
 def train(folder, epochs, waits):

@@ -113,35 +113,39 @@ def fit(model, epochs=2):
     return history.history["loss"]
 
 
-def _numbers(model):
+def _evaluated(model):
     x, y = data()
-    losses = fit(model)
-    return [
-        losses,
-        model.evaluate(x, y, batch_size=7, verbose=0),
-        model.predict(x, batch_size=21, verbose=0),
-    ]
+    evaluated = model.evaluate(x, y, batch_size=7, verbose=0)
+    return [evaluated, model.predict(x, batch_size=21, verbose=0)]
 
 
 def plain(optimizer):
     """One process, Keras's own layers."""
     model = made(_plain, optimizer)
-    numbers = _numbers(model)
+    numbers = [fit(model), *_evaluated(model)]
     return {name: model.get_layer(name).get_weights()[0] for name in TABLES}, numbers
 
 
 def trained(optimizer):
-    """The same training with tables on the servers."""
+    """The same training with tables on the servers.
+
+    Worker 0 looks some rows up alone before: this is no collective.
+    """
     with tf_byteps.BytePSStrategy().scope():
         model = made(on_servers, optimizer)
-        numbers = _numbers(model)
         layer = model.get_layer("tables")
+        x, _ = data()
+        inputs = {name: tf.constant(values[:5]) for name, values in x.items()}
+        for _ in range(3 if tf_byteps.rank() == 0 else 0):
+            layer(inputs)
+        losses, asked = _counted(lambda: fit(model))
+        numbers = [losses, *_evaluated(model)]
         shapes = [tuple(each.shape) for each in layer.trainable_variables]
-        return layer.get_embedding_tables(), numbers, shapes
+        return layer.get_embedding_tables(), numbers, shapes, asked
 
 
-def requests():
-    """How many tables are asked for rows, and updated, at once."""
+def _counted(train):
+    """What a training returns, and of how many tables each request to servers was."""
     asked = {"read": [], "update": []}
     originals = {name: getattr(server_tables, name) for name in asked}
 
@@ -152,28 +156,13 @@ def requests():
 
         return function
 
-    with tf_byteps.BytePSStrategy().scope():
-        model = made(on_servers, "SGD")
-        for name in asked:
-            setattr(server_tables, name, counting(name))
-        try:
-            fit(model, 1)
-        finally:
-            for name, original in originals.items():
-                setattr(server_tables, name, original)
-    return asked
-
-
-def one_worker_predicts():
-    """Looking up is no collective: worker 0 alone does more of it. Then all train."""
-    with tf_byteps.BytePSStrategy().scope():
-        model = made(on_servers, "SGD")
-        layer = model.get_layer("tables")
-        x, _ = data()
-        inputs = {name: tf.constant(values[:5]) for name, values in x.items()}
-        for _ in range(3 if tf_byteps.rank() == 0 else 0):
-            layer(inputs)
-        return fit(model), layer.get_embedding_tables()
+    for name in asked:
+        setattr(server_tables, name, counting(name))
+    try:
+        return train(), asked
+    finally:
+        for name, original in originals.items():
+            setattr(server_tables, name, original)
 
 
 def loop(is_plain):
@@ -222,24 +211,26 @@ def saves(folder):
 
 
 def loads(folder, path):
-    """Loads in these ways, and trains on."""
+    """Loads in these ways, and trains on. One model reads the files that have no model."""
     found = []
     with tf_byteps.BytePSStrategy().scope():
-        for how in ("model", "weights", "checkpoint"):
-            if how == "model":
-                model = keras.models.load_model(f"{folder}/model.keras")
-            else:
-                model = made(on_servers, "LazyAdam")
-                model.optimizer.build(model.trainable_variables)
-            if how == "weights":
-                model.load_weights(f"{folder}/model.weights.h5")
-            if how == "checkpoint":
-                tf.train.Checkpoint(model=model).restore(path)
-            layer = model.get_layer("tables")
-            before = layer.get_embedding_tables()
-            fit(model)
-            found.append((before, layer.get_embedding_tables()))
+        model = keras.models.load_model(f"{folder}/model.keras")
+        found.append(_trained_on(model))
+        model = made(on_servers, "LazyAdam")
+        model.optimizer.build(model.trainable_variables)
+        model.load_weights(f"{folder}/model.weights.h5")
+        found.append(_trained_on(model))
+        tf.train.Checkpoint(model=model).restore(path)
+        found.append(_trained_on(model))
     return found
+
+
+def _trained_on(model):
+    """The tables before and after a training."""
+    layer = model.get_layer("tables")
+    before = layer.get_embedding_tables()
+    fit(model)
+    return before, layer.get_embedding_tables()
 
 
 def _kept(model):
@@ -264,27 +255,32 @@ def crosses(folder):
     paths, found = {}, {}
     random = np.random.default_rng(7)
     with tf_byteps.BytePSStrategy().scope():
-        for name, make in makes.items():
-            model = made(make, "two")
-            rows, steps = _kept(model)
-            for variable in rows.values():
-                layout = layouts.of(variable)
-                values = random.uniform(size=(layout.rows, *variable.shape[1:]))
-                variable.assign(saving.own_rows(values, layout))
-            for number, each in enumerate(steps.values()):
-                each.assign(3 + number)
+        models = {name: made(make, "two") for name, make in makes.items()}
+        for name, model in models.items():
+            _set(model, random, first_steps=3)
             model.save_weights(f"{folder}/{name}.weights.h5")
             paths[name] = tf.train.Checkpoint(model=model).save(f"{folder}/{name}")
             found[name] = {"saved": _read(model)}
-        for name, make in makes.items():
+        for name, model in models.items():
             for other, path in paths.items():
-                model = made(make, "two")
+                _set(model, random, first_steps=50)  # so that all must come from the file
                 model.load_weights(f"{folder}/{other}.weights.h5")
                 found[other][f"{name}, weights"] = _read(model)
-                model = made(make, "two")
+                _set(model, random, first_steps=50)
                 tf.train.Checkpoint(model=model).restore(path)
                 found[other][f"{name}, checkpoint"] = _read(model)
     return found
+
+
+def _set(model, random, first_steps):
+    """Gives the rows and states of tables random values, and the optimizers these steps and up."""
+    rows, steps = _kept(model)
+    for variable in rows.values():
+        layout = layouts.of(variable)
+        values = random.uniform(size=(layout.rows, *variable.shape[1:]))
+        variable.assign(saving.own_rows(values, layout))
+    for number, each in enumerate(steps.values()):
+        each.assign(first_steps + number)
 
 
 def initial_rows():
@@ -308,41 +304,40 @@ def initial_rows():
         return layer.get_embedding_tables()
 
 
-def index(value):
-    """An index out of range on worker 0, and a training after that."""
+def bad_rows(indices):
+    """Trainings with a bad row on worker 0: each index in turn, then a target that is no number, so
+    that no gradient of worker 0 is one.
 
-    def change(x, y):
-        x["words"][3] = value
-
-    return _after(change)
-
-
-def target():
-    """A target that is not a number: so are all gradients of worker 0."""
-
-    def change(x, y):
-        y[3] = np.nan
-
-    return _after(change)
-
-
-def _after(change):
-    """The message of a training with a bad row on worker 0, what has changed, and the next loss."""
+    Returns:
+        Of each, the message, what has changed, and the losses of the next training.
+    """
     with tf_byteps.BytePSStrategy().scope():
         model = made(on_servers, "LazyAdam")
         fit(model, 1)
-        layer = model.get_layer("tables")
-        before = layer.get_embedding_tables()
-        dense = {name: model.get_layer(name).get_weights() for name in ("hidden", "out")}
+        found = []
+        for value in indices:
+            x, y = data()
+            x["words"][3] = value
+            found.append(_after(model, x, y))
         x, y = data()
-        change(x, y)
-        message = base._message(lambda: model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0))
-        tables = layer.get_embedding_tables()
-        changed = [bool(np.any(before[name] != tables[name])) for name in before]
-        for name, weights in dense.items():
-            model.get_layer(name).set_weights(weights)
-        model.compile(OPTIMIZERS["LazyAdam"](), "mse")  # its states may be NaN
-        return message, changed, fit(model, 1)
+        y[3] = np.nan
+        return [*found, _after(model, x, y)]
+
+
+def _after(model, x, y):
+    """See `bad_rows`."""
+    layer = model.get_layer("tables")
+    before = layer.get_embedding_tables()
+    # What may become NaN: the other weights, and the optimizer's states of these.
+    dense = [*model.get_layer("hidden").weights, *model.get_layer("out").weights]
+    dense += model.optimizer.variables
+    values = [each.numpy() for each in dense]
+    message = base._message(lambda: model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0))
+    tables = layer.get_embedding_tables()
+    changed = [bool(np.any(before[name] != tables[name])) for name in before]
+    for variable, value in zip(dense, values, strict=True):
+        variable.assign(value)
+    return message, changed, fit(model, 1)
 
 
 def _table(name="items", rows=9, width=4, optimizer="sgd", **options):

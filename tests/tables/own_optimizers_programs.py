@@ -174,19 +174,23 @@ def saves(folder):
         return path, before, _numbers(model)
 
 
-def loads(folder, path):
-    """What was saved, from each kind of file, and after training on."""
+def loads(folder, path, kinds):
+    """What was saved, from these kinds of files, and after training on.
+
+    One model reads the files that have no model, one after the other.
+    """
     found = []
+    restoring = {
+        "weights": lambda model: model.load_weights(f"{folder}/model.weights.h5"),
+        "checkpoint": lambda model: tf.train.Checkpoint(model=model).restore(path),
+    }
     with tf_byteps.BytePSStrategy().scope():
-        for name in ("model.keras", "kept.keras"):
+        for name in (kind for kind in kinds if kind not in restoring):
             model = keras.models.load_model(f"{folder}/{name}")
             found.append((_numbers(model), _fit(model), _numbers(model))[::2])
-        for restore in (
-            lambda model: model.load_weights(f"{folder}/model.weights.h5"),
-            lambda model: tf.train.Checkpoint(model=model).restore(path),
-        ):
-            model = made(_with_tables, "LazyAdam", "momentum")
-            model.optimizer.build(model.trainable_variables)
+        model = made(_with_tables, "LazyAdam", "momentum")
+        model.optimizer.build(model.trainable_variables)
+        for restore in (restoring[kind] for kind in kinds if kind in restoring):
             restore(model)
             found.append((_numbers(model), _fit(model), _numbers(model))[::2])
     return found

@@ -44,7 +44,8 @@ def undisturbed(tmp_path_factory):
     return first[1]
 
 
-@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("killed", [0, 1])
 def test_a_lost_server_changes_no_weight(tmp_path, undisturbed, killed):
     results, output = _run(tmp_path, 2, [killed])
     assert [digest for _, digest in results] == [undisturbed, undisturbed], output

@@ -15,29 +15,33 @@ _scenario = workers.scenario
 OPTIMIZERS = ("SGD", "Adagrad", "RowWiseAdagrad", "LazySGD", "LazyAdam")
 # What servers compute for each, test_server_rules.py compares every day.
 _EXTENDED = ("SGD", "Adagrad", "RowWiseAdagrad", "LazySGD")
-_BAD = [_scenario("index", value=-1), _scenario("index", value=50), "target"]
+_INDICES = [-1, 50]  # out of range
 
 
 @pytest.fixture(scope="module")
 def asked_optimizers(request):
-    return asked_values(
+    asked = asked_values(
         request, "optimizer", test_workers_train_as_one_process_with_plain_embeddings
     )
+    return list(dict.fromkeys(["LazyAdam", *asked]))
 
 
 @pytest.fixture(scope="module")
-def two(folder, asked_optimizers):
+def indices(request):
+    return asked_values(request, "index", test_an_index_out_of_range_changes_no_row)
+
+
+@pytest.fixture(scope="module")
+def two(folder, asked_optimizers, indices):
     cases = [_scenario("trained", optimizer=each) for each in asked_optimizers]
     others = [
-        "one_worker_predicts",
-        "requests",
         _scenario("loop", is_plain=False),
         "initial_rows",
         "bad_tables",
         "same_names",
         _scenario("saves", folder=folder),
         _scenario("crosses", folder=folder),
-        *_BAD,
+        _scenario("bad_rows", indices=indices),
     ]
     return workers.run(PROGRAM, [*cases, *others], 2)
 
@@ -50,20 +54,15 @@ def loading(folder, two):
 
 @pytest.fixture(scope="module")
 def alone(loading, asked_optimizers):
-    names = sorted({"SGD", *asked_optimizers})  # with SGD one worker looks rows up alone, too
-    cases = [_scenario("plain", optimizer=each) for each in names]
+    cases = [_scenario("plain", optimizer=each) for each in asked_optimizers]
     return workers.run(PROGRAM, [*cases, _scenario("loop", is_plain=True), loading], 1)
-
-
-@pytest.fixture(scope="module")
-def three():
-    return workers.run(PROGRAM, ["initial_rows"], 3)
 
 
 @pytest.mark.parametrize("optimizer", some_extended(OPTIMIZERS, _EXTENDED))
 def test_workers_train_as_one_process_with_plain_embeddings(two, alone, optimizer):
     tables, numbers = alone[_scenario("plain", optimizer=optimizer)][0]
-    for its_tables, its_numbers, shapes in two[_scenario("trained", optimizer=optimizer)]:
+    # One of them has looked some rows up alone.
+    for its_tables, its_numbers, shapes, _ in two[_scenario("trained", optimizer=optimizer)]:
         for name, table in tables.items():
             np.testing.assert_allclose(its_tables[name], table, rtol=1e-9, atol=1e-12)
         for its, expected in zip(its_numbers, numbers, strict=True):
@@ -80,15 +79,8 @@ def test_a_loop_of_the_programs_own_trains_as_with_plain_embeddings(two, alone):
 
 
 def test_a_step_asks_for_rows_of_all_tables_at_once_and_updates_them_so(two):
-    for asked in two["requests"]:
-        assert asked == {"read": [2] * 5, "update": [2] * 5}
-
-
-def test_a_worker_may_look_rows_up_alone(two, alone):
-    tables, numbers = alone[_scenario("plain", optimizer="SGD")][0]
-    for losses, its_tables in two["one_worker_predicts"]:
-        np.testing.assert_allclose(losses, numbers[0], rtol=1e-9)
-        np.testing.assert_allclose(its_tables["words"], tables["words"], rtol=1e-9, atol=1e-12)
+    for *_, asked in two[_scenario("trained", optimizer="LazyAdam")]:
+        assert asked == {"read": [2] * 10, "update": [2] * 10}  # two epochs of five batches
 
 
 def test_files_have_whole_tables_and_states(two, alone, loading, folder):
@@ -124,9 +116,10 @@ def test_files_have_rows_and_states_for_either_placement(two, folder):
                     np.testing.assert_array_equal(its_rows[name], values, err_msg=how)
 
 
-def test_servers_make_the_initial_rows_whatever_their_number(two, three):
+def test_servers_make_the_initial_rows_whatever_their_number(two):
     first = two["initial_rows"][0]
-    for found in [*two["initial_rows"], *three["initial_rows"]]:
+    of_three = workers.run(PROGRAM, ["initial_rows"], 3)["initial_rows"]
+    for found in [*two["initial_rows"], *of_three]:
         for name, rows in first.items():
             np.testing.assert_array_equal(found[name], rows)
     assert -0.5 <= first["uniform"].min() < -0.49 and 0.24 < first["uniform"].max() < 0.25
@@ -163,21 +156,21 @@ def test_tables_of_two_layers_are_two_whatever_their_names(two):
         assert second.shape == (9, 2) and (second == 1).all()
 
 
-@pytest.mark.parametrize("scenario", _BAD[:2], ids=["-1", "50"])
-def test_an_index_out_of_range_changes_no_row(two, scenario):
-    results = two[scenario]
+@pytest.mark.parametrize("index", some_extended(_INDICES, [50]))
+def test_an_index_out_of_range_changes_no_row(two, indices, index):
+    found = [each[indices.index(index)] for each in two[_scenario("bad_rows", indices=indices)]]
     assert any(
         "the feature words has an index that is not in the table words, which has 50 rows"
         in message
-        for message, *_ in results
-    ), results
-    _go_on(results)
+        for message, *_ in found
+    ), found
+    _go_on(found)
 
 
-def test_gradients_that_are_not_numbers_change_no_row(two):
-    results = two["target"]
-    assert any("gradients that are NaN or infinite" in message for message, *_ in results), results
-    _go_on(results)
+def test_gradients_that_are_not_numbers_change_no_row(two, indices):
+    found = [each[-1] for each in two[_scenario("bad_rows", indices=indices)]]
+    assert any("gradients that are NaN or infinite" in message for message, *_ in found), found
+    _go_on(found)
 
 
 def _go_on(results):

@@ -20,6 +20,8 @@ CASES = (
     ("RowWiseAdagrad", "scaled"),
 )
 _EXTENDED = (CASES[1], *CASES[3:])
+# Of files. The other has the same contents as the first.
+KINDS, EXTENDED_KINDS = ["model.keras", "weights", "checkpoint"], ["kept.keras"]
 
 
 _scenario = workers.scenario
@@ -37,6 +39,12 @@ def cases(request):
 
 
 @pytest.fixture(scope="module")
+def cases_alone(request):
+    asked = asked_values(request, "case", test_so_is_it_in_one_process)
+    return list(dict.fromkeys([CASES[0], *asked]))
+
+
+@pytest.fixture(scope="module")
 def two(folder, cases):
     trainings = [_training("spread", case) for case in cases]
     return workers.run(PROGRAM, [*trainings, _scenario("saves", folder=folder), "refused"], 2)
@@ -44,14 +52,16 @@ def two(folder, cases):
 
 @pytest.fixture(scope="module")
 def loading(folder, two):
+    """How these kinds of files are loaded."""
     path = two[_scenario("saves", folder=folder)][0][0]
-    return _scenario("loads", folder=folder, path=path)
+    return lambda kinds: _scenario("loads", folder=folder, path=path, kinds=kinds)
 
 
 @pytest.fixture(scope="module")
-def alone(loading, cases):
-    trainings = [_training(each, case) for case in cases for each in ("reference", "spread")]
-    return workers.run(PROGRAM, [*trainings, loading, "given_is_kept"], 1)
+def alone(loading, cases, cases_alone):
+    trainings = [_training("reference", case) for case in dict.fromkeys([*cases, *cases_alone])]
+    trainings += [_training("spread", case) for case in cases_alone]
+    return workers.run(PROGRAM, [*trainings, loading(KINDS), "given_is_kept"], 1)
 
 
 def _compare(found, expected):
@@ -65,8 +75,17 @@ def _compare(found, expected):
 
 @pytest.mark.parametrize("case", some_extended(CASES, _EXTENDED), ids=str)
 def test_each_table_is_updated_by_its_own_optimizer(two, alone, case):
+    _check_trained(two, alone, case)
+
+
+@pytest.mark.parametrize("case", some_extended(CASES, CASES[1:]), ids=str)
+def test_so_is_it_in_one_process(alone, case):
+    _check_trained(alone, alone, case)
+
+
+def _check_trained(group, alone, case):
     tables, dense, losses = alone[_training("reference", case)][0]
-    trained = [*two[_training("spread", case)], *alone[_training("spread", case)]]
+    trained = group[_training("spread", case)]
     for its_tables, its_dense, its_losses, _, _, steps in trained:
         _compare((its_tables, its_dense), (tables, dense))
         np.testing.assert_allclose(its_losses, losses, rtol=1e-9)
@@ -85,19 +104,20 @@ def test_states_are_of_one_optimizer_and_a_workers_own_rows(two, alone):
 
 
 def test_files_have_the_states_of_tables_own_optimizers(two, alone, loading):
-    _check_files(two, alone, loading)
+    _check_files(two, alone, loading(KINDS))
 
 
 @pytest.mark.extended
-def test_three_workers_read_them_too(two, loading):
-    _check_files(two, workers.run(PROGRAM, [loading], 3), loading)
+def test_three_workers_read_all_kinds_of_them_too(two, loading):
+    scenario = loading([*KINDS, *EXTENDED_KINDS])
+    _check_files(two, workers.run(PROGRAM, [scenario], 3), scenario)
 
 
 def _check_files(two, group, loading):
     saved = json.loads(loading.partition("=")[2])
     _, before, after = two[_scenario("saves", folder=saved["folder"])][0]
     for found in group[loading]:
-        assert len(found) == 4
+        assert len(found) == len(saved["kinds"])
         for its_before, its_after in found:
             _compare(its_before, before)
             _compare(its_after, after)

@@ -50,7 +50,6 @@ def loading(folder, three):
 def two(request, loading):
     loops = asked_values(request, "is_eager", test_a_loop_of_the_programs_own_trains_as_with_plain)
     scenarios = [
-        _training("spread", CASES[0]),
         loading(KINDS),
         *(_scenario("loop", is_plain=False, is_eager=is_eager) for is_eager in loops),
         "freed",
@@ -71,14 +70,19 @@ def alone(cases):
     return workers.run(PROGRAM, [*cases, *others], 1)
 
 
-@pytest.mark.parametrize("number", some_extended(_NUMBERS, [1]))
+@pytest.mark.parametrize("number", some_extended(_NUMBERS, [1, 2]))
 def test_workers_train_as_one_process_with_plain_embeddings(three, alone, number):
     _compare(alone, CASES[number], three[_training("spread", CASES[number])])
 
 
-def test_two_workers_and_one_process_do_so_too(two, alone):
+def test_one_process_does_so_too(alone):
+    _compare(alone, CASES[0], alone[_training("spread", CASES[0])])
+
+
+@pytest.mark.extended
+def test_two_workers_do_so_too(alone):
     scenario = _training("spread", CASES[0])
-    _compare(alone, CASES[0], [*two[scenario], *alone[scenario]])
+    _compare(alone, CASES[0], workers.run(PROGRAM, [scenario], 2)[scenario])
 
 
 def _compare(alone, case, results):
