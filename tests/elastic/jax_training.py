@@ -18,9 +18,9 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.datasets import load_digits
 
 import tf_byteps as bps
+from tests.elastic import digits as digits_of_sklearn
 from tests.elastic.progress import BATCHES, COMMIT, SECONDS, Noting
 from tf_byteps.exchange.object_gather import gather_objects
 
@@ -31,7 +31,7 @@ RATE = 0.05
 
 def digits():
     """Images, labels and numbers of the images: whole batches only."""
-    images, labels = load_digits(return_X_y=True)
+    images, labels = digits_of_sklearn.load()
     rows = BATCHES * BATCH
     return images[:rows] / 16, labels[:rows].astype("int32")
 

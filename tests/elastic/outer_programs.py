@@ -15,6 +15,11 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+if __name__ == "__main__":
+    from tests import quick_start
+
+    quick_start.leave_out_packages("jax")
+
 import keras
 import numpy as np
 

@@ -22,8 +22,12 @@ def test_who_is_left_finishes():
     assert outcome.output.count("going back to the last commit") == 1
 
 
+@pytest.mark.extended
 def test_a_quorum_goes_on_with_who_is_left():
-    """One of three is killed in the middle of an epoch, and nobody comes in its place."""
+    """One of three is killed in the middle of an epoch, and nobody comes in its place.
+
+    In test_quorum_fits.py one is lost and another one comes.
+    """
     outcome = worker_kills.train("quorum", 4, kills=1, seed=3, limit=180, restart=False)
     assert outcome.code == 0, outcome.output
     result = outcome.result

@@ -16,12 +16,17 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+if __name__ == "__main__":
+    from tests import quick_start
+
+    quick_start.leave_out_packages("jax")
+
 import keras
 import numpy as np
 import tensorflow as tf
-from sklearn.datasets import load_digits
 
 import tf_byteps as bps
+from tests.elastic import digits
 from tests.elastic.progress import BATCHES, COMMIT, SECONDS, Noting
 
 BATCH = 64  # over all workers
@@ -59,7 +64,7 @@ class Digits(keras.Model):
 
 def batches(epoch):
     """All batches of an epoch: the same on every worker, whatever their number."""
-    images, labels = load_digits(return_X_y=True)
+    images, labels = digits.load()
     order = np.random.default_rng(epoch).permutation(len(images))
     images = (images / 16).astype("float32")
     ones = np.ones(len(images), "float32")  # a row that stands for none has 0
@@ -77,7 +82,7 @@ def main(how, folder, epochs):
     }
     strategy = bps.BytePSStrategy(**given.get(how, {}))
     with strategy.scope():
-        model = Digits(len(load_digits().target))
+        model = Digits(len(digits.load()[1]))
         if how in ("cross_step", "quorum"):  # which cannot do with a train_step of its own
             model = model.classifier
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -204,7 +209,7 @@ class Loop:
 
 def report(folder, state, loss, resets):
     """Writes what came of it."""
-    images, labels = load_digits(return_X_y=True)
+    images, labels = digits.load()
     logits = getattr(state.model, "classifier", state.model)((images / 16).astype("float32"))
     counts = getattr(state.model, "counts", tf.fill([1], state.epoch)).numpy()
     result = {
