@@ -1,8 +1,8 @@
 """Trains with tables on the servers: `python -m tests.tables.elastic_training HOW FOLDER EPOCHS`.
 
-HOW is "fit", in an elastic job; "plain": one process with Keras's own layers, which the others are
-compared with; or "refused": what an elastic job says about layers that it cannot have. FOLDER: see
-`tests.elastic.training`. `result.json` has all weights and tables.
+HOW is "fit", in an elastic job, or "refused": what an elastic job says about layers that it cannot
+have. FOLDER: see `tests.elastic.training`. `result.json` has all weights and tables. `plain` trains
+in one process, which the others are compared with.
 """
 
 import json
@@ -123,5 +123,5 @@ def report(folder, model, tables, kept_bytes, iterations):
 
 
 if __name__ == "__main__":
-    {"fit": fit, "plain": plain, "refused": refused}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
+    {"fit": fit, "refused": refused}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
     bps.shutdown()

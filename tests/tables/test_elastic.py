@@ -5,16 +5,16 @@ row once, whatever happens to the workers.
 """
 
 import json
-import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
 
-from tests.cluster import ROOT, clean_environment, wait_until
+from tests.cluster import run_workers, wait_until
 from tests.elastic import worker_kills
 from tests.launch.conftest import launch  # noqa: F401
+from tests.tables import elastic_training
 
 pytestmark = pytest.mark.time_limit(420)
 
@@ -26,11 +26,8 @@ BATCHES = 29
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
-    subprocess.run(
-        [sys.executable, "-m", PROGRAM, "plain", str(folder), str(EPOCHS)],
-        cwd=ROOT,
-        env=clean_environment(),
-        check=True,
+    run_workers(
+        elastic_training.plain, workers=1, servers=0, timeout=240, args=(str(folder), EPOCHS)
     )
     return json.loads((folder / "result.json").read_text())
 
