@@ -18,7 +18,6 @@ from tf_byteps.ops.refusals import reported_to_the_others
 from tf_byteps.types import ExchangeInput
 
 
-@tf.autograph.experimental.do_not_convert
 @in_plain_words
 @reported_to_the_others(names_for("broadcast"))
 def broadcast(
@@ -91,7 +90,6 @@ def _broadcast(
     return bitcast.decode(received, tensor.dtype)
 
 
-@tf.autograph.experimental.do_not_convert
 @in_plain_words
 @reported_to_the_others(names_for("gather"))
 def gather(

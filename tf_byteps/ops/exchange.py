@@ -91,7 +91,6 @@ def push_pull(
     sparse_as_dense: bool = ...,
     process_set: ProcessSet | None = ...,
 ) -> tf.Tensor: ...
-@tf.autograph.experimental.do_not_convert
 @in_plain_words
 @reported_to_the_others(_names_of)
 def push_pull(

@@ -16,7 +16,7 @@ from tf_byteps import _engine
 from tf_byteps.declaration import Declaration
 from tf_byteps.exchange import reduce_op
 from tf_byteps.exchange.compressor import Compressor, codec_of
-from tf_byteps.ops import compiling
+from tf_byteps.ops import autograph, compiling
 from tf_byteps.ops.compiled import start_scheduling
 from tf_byteps.ops.compiled.control_flow_order import in_order
 from tf_byteps.ops.compression import shared_norms
@@ -86,12 +86,12 @@ class Group:
     ) -> _Sent:
         if isinstance(tensor, tf.IndexedSlices):
             return self._compress_rows(tensor, of_rows(compression))
-        value, context = compression.compress(tensor)
+        value, context = autograph.compress(compression, tensor)
         return _Sent(
             value,
             False,
             self._shares_norms(compression, value),
-            lambda result: compression.decompress(result, context),
+            lambda result: autograph.decompress(compression, result, context),
         )
 
     def _compress_rows(

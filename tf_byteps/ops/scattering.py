@@ -37,7 +37,6 @@ def alltoall(
     priority: int | None = None,
     process_set: ProcessSet | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
-@tf.autograph.experimental.do_not_convert
 @in_plain_words
 @reported_to_the_others(names_for("alltoall"))
 def alltoall(

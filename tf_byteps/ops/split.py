@@ -19,7 +19,7 @@ from tf_byteps.exchange.compression import Compression, check_with_cross_step
 from tf_byteps.exchange.compression_choice import of_variables
 from tf_byteps.exchange.compressor import Compressor, codec_of
 from tf_byteps.exchange.reduce_op import Average, ReduceOp
-from tf_byteps.ops import compiling
+from tf_byteps.ops import autograph, compiling
 from tf_byteps.ops.compiled import start_scheduling, wait_scheduling
 from tf_byteps.ops.group import declaration
 from tf_byteps.ops.library import kernels, token
@@ -76,7 +76,7 @@ class StartedReduction:
         )
 
     def _decompressed(self, tensor: tf.Tensor) -> tf.Tensor:
-        return self.compression.decompress(tensor, self.context)
+        return autograph.decompress(self.compression, tensor, self.context)
 
 
 def start_reductions(
@@ -140,7 +140,7 @@ def _to_start(
         sent, context = slices.pack(tensor, compression, merges)
     else:
         check_with_cross_step(compression)
-        sent, context = compression.compress(tf.ensure_shape(tensor, shape))
+        sent, context = autograph.compress(compression, tf.ensure_shape(tensor, shape))
     if any(map(tf.is_tensor, tf.nest.flatten(context))):
         raise ValueError(
             f"compression {compression!r} keeps a tensor for decompress, which cross_step=True "

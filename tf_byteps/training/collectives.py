@@ -51,7 +51,6 @@ def allreduce(
     name: str | None = ...,
     process_set: ProcessSet | None = ...,
 ) -> tf.Tensor: ...
-@tf.autograph.experimental.do_not_convert
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -101,7 +100,6 @@ def allreduce(
     )
 
 
-@tf.autograph.experimental.do_not_convert
 def grouped_allreduce(tensors: Iterable[Any], *args: Any, **kwargs: Any) -> list[Any]:
     """`allreduce` of a list of tensors.
 
@@ -126,7 +124,6 @@ def grouped_allreduce(tensors: Iterable[Any], *args: Any, **kwargs: Any) -> list
     return allreduce(list(tensors), *args, **kwargs)
 
 
-@tf.autograph.experimental.do_not_convert
 def grouped_allgather(
     tensors: Iterable[Any],
     name: str | None = None,
@@ -172,7 +169,6 @@ class _Gathers:
         ]
 
 
-@tf.autograph.experimental.do_not_convert
 def broadcast_(
     variables: Iterable[Any],
     root_rank: int,

@@ -18,7 +18,6 @@ from tf_byteps.ops.scattering import refuse_compiled
 from tf_byteps.types import TensorLike
 
 
-@tf.autograph.experimental.do_not_convert
 def reducescatter(
     tensor: TensorLike,
     device_dense: str = "",
@@ -76,7 +75,6 @@ def reducescatter(
     return _own_rows(reduced, workers)
 
 
-@tf.autograph.experimental.do_not_convert
 def grouped_reducescatter(
     tensors: Iterable[TensorLike],
     device_dense: str = "",

@@ -16,7 +16,6 @@ from tf_byteps.training import initial_values
 _WHAT = "variables to broadcast"
 
 
-@tf.autograph.experimental.do_not_convert
 def broadcast_variables(
     variables: Any,
     root_rank: int,

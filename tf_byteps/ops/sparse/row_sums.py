@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.exchange.compressor import Compressor
+from tf_byteps.ops import autograph
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.sparse import slices
 
@@ -90,11 +91,13 @@ def prepare(
     """
     form = slices.form_of(rows)
     merged = slices.merged(slices.flat(rows))
-    sent, context = compression.compress(merged.values)
+    sent, context = autograph.compress(compression, merged.values)
     limit = _NO_LIMIT if rows.dense_shape is None else rows.dense_shape[0]
 
     def result_of(summed: tuple[tf.Tensor, tf.Tensor]) -> tf.IndexedSlices:
         indices, sums = summed
-        return slices.shaped(tf.IndexedSlices(compression.decompress(sums, context), indices), form)
+        return slices.shaped(
+            tf.IndexedSlices(autograph.decompress(compression, sums, context), indices), form
+        )
 
     return Rows(merged.indices, sent, tf.cast(limit, tf.int64)), result_of

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_byteps.exchange.coded import AutoCompressor, Int8Compressor
 from tf_byteps.exchange.compressor import Compressor, NoneCompressor, codec_of
 from tf_byteps.exchange.power_sgd import PowerSGDCompressor
+from tf_byteps.ops import autograph
 from tf_byteps.ops.library import kernels
 
 
@@ -28,7 +29,7 @@ class CodedRows(Compressor):
 
     def compress(self, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """A `tf.Tensor` of two axes becomes one of bytes, with as many rows."""
-        rows, inner_context = self._inner.compress(tensor)
+        rows, inner_context = autograph.compress(self._inner, tensor)
         width = tf.shape(rows)[1] if rows.shape[1] is None else rows.shape[1]
         with tf.device("/device:CPU:0"):
             encoded = kernels().byte_ps_encode_rows(rows, codec=self.codec)
@@ -38,7 +39,7 @@ class CodedRows(Compressor):
         width, inner_context = context
         with tf.device("/device:CPU:0"):
             rows = kernels().byte_ps_decode_rows(tensor, tf.cast(width, tf.int64), codec=self.codec)
-        return self._inner.decompress(rows, inner_context)
+        return autograph.decompress(self._inner, rows, inner_context)
 
     # As for the compressors themselves: equal ones share a traced function.
     def __eq__(self, other: object) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.exchange.compressor import Compressor
+from tf_byteps.ops import autograph
 
 # Marks the one row by which each worker is counted. No gradient has this index.
 _COUNTING_INDEX = tf.int64.min
@@ -58,7 +59,9 @@ def prepare(
     packed, context = pack(slices, compression, merges)
 
     def result_of(gathered: tf.Tensor) -> tf.IndexedSlices:
-        return unpack(gathered, form, average, lambda rows: compression.decompress(rows, context))
+        return unpack(
+            gathered, form, average, lambda rows: autograph.decompress(compression, rows, context)
+        )
 
     return packed, result_of
 
@@ -106,7 +109,7 @@ def pack(
     rows = flat(slices)
     if merges:
         rows = merged(rows)
-    compressed, context = compression.compress(rows.values)
+    compressed, context = autograph.compress(compression, rows.values)
     # The workers are counted by what they send: a traced function must not hold their number
     # (protocol rule 16).
     indices = tf.concat([[_COUNTING_INDEX], rows.indices], 0)

@@ -57,9 +57,7 @@ def share(adapter: ArrayDataAdapter) -> Any:
 def _pieces(order: tf.data.Dataset, rows: int, batch_size: int) -> Any:
     """This worker's piece of each batch of an epoch's order of rows, the dataset's one element."""
 
-    @tf.autograph.experimental.do_not_convert
     def of_epoch(order: tf.Tensor) -> Any:
-        @tf.autograph.experimental.do_not_convert
         def piece(step: tf.Tensor) -> Any:
             batch = step * batch_size
             length = tf.minimum(rows - batch, batch_size)
@@ -74,7 +72,6 @@ def _pieces(order: tf.data.Dataset, rows: int, batch_size: int) -> Any:
 def _shuffled_within_batches(rows: int, batch_size: int) -> Any:
     """Keras's `shuffle="batch"`: batches in order, each one's rows shuffled."""
 
-    @tf.autograph.experimental.do_not_convert
     def piece(batch: tf.Tensor) -> Any:
         begin, end = pieces.bounds(tf.shape(batch)[0], runtime.rank(), runtime.size())
         return batch[begin:end]
@@ -87,7 +84,6 @@ def _content(inputs: object, rows: int) -> Any:
     return content.of_tensors([tensor for tensor in taken if tensor is not None])
 
 
-@tf.autograph.experimental.do_not_convert
 def _take(indices: TensorLike, arrays: object) -> Any:
     def take(array: TensorLike) -> Any:
         if isinstance(array, np.ndarray):

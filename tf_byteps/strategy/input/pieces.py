@@ -40,7 +40,6 @@ def split(dataset: tf.data.Dataset, rank: tf.Tensor | int, size: tf.Tensor | int
     """
     check_batches(dataset.element_spec)
 
-    @tf.autograph.experimental.do_not_convert
     def cut(*element: object) -> Any:
         return piece(packed(dataset, element), rank, size)
 
@@ -79,7 +78,6 @@ def copied(dataset: tf.data.Dataset) -> Any:
         A `tf.data.Dataset` with as many elements.
     """
 
-    @tf.autograph.experimental.do_not_convert
     def copy(*element: object) -> Any:
         element = packed(dataset, element)
         return tf.nest.map_structure(

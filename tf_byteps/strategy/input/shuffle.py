@@ -148,7 +148,6 @@ def seeds() -> Any:
 def in_order(length: int) -> Any:
     """A dataset of one element, `range(length)` in int64."""
 
-    @tf.autograph.experimental.do_not_convert
     def whole(_: tf.Tensor) -> Any:
         return tf.range(length, dtype=tf.int64)
 
@@ -167,7 +166,6 @@ def permutations(length: int) -> Any:
     return shuffled(in_order(length))
 
 
-@tf.autograph.experimental.do_not_convert
 def _as_keras(element: tf.Tensor) -> Any:
     return tf.random.shuffle(element)
 
@@ -188,7 +186,6 @@ def shuffled(dataset: tf.data.Dataset) -> Any:
         # Keras has it in a function of its own, too, in which it is the first random operation.
         return dataset.map(_as_keras)
 
-    @tf.autograph.experimental.do_not_convert
     def shuffle(element: tf.Tensor, draw: tf.Tensor) -> Any:
         shuffled = tf.random.experimental  # pyright: ignore[reportAttributeAccessIssue]
         return shuffled.stateless_shuffle(element, seed=tf.stack([draw, 0]))

@@ -31,7 +31,6 @@ def until_all_end(dataset: tf.data.Dataset, name: str) -> Any:
         A `tf.data.Dataset`.
     """
 
-    @tf.autograph.experimental.do_not_convert
     def unseen(*element: object) -> Any:
         return pieces.packed(dataset, element), tf.zeros([0], tf.float64)
 
@@ -54,7 +53,6 @@ def pieces_of_same(dataset: tf.data.Dataset, rank: int, size: int, name: str, ad
     """
     pieces.check_batches(dataset.element_spec)
 
-    @tf.autograph.experimental.do_not_convert
     def cut(*element: object) -> Any:
         whole = pieces.packed(dataset, element)
         return pieces.piece(whole, rank, size), _seen_of(whole)
@@ -77,7 +75,6 @@ def _together(own: tf.data.Dataset, spec: Any, name: str, advice: str) -> Any:
     empty = tf.nest.map_structure(lengths.empty, spec)
     tail = tf.data.Dataset.from_tensors((nothing, empty)).repeat()
 
-    @tf.autograph.experimental.do_not_convert
     def ask(mine: tf.Tensor, element: object) -> Any:
         everyone = push_pull(mine, op=Max, name=name)
         highest, negated, tolerance = tf.split(everyone[1:], 3)
@@ -94,17 +91,14 @@ def _together(own: tf.data.Dataset, spec: Any, name: str, advice: str) -> Any:
     return steps.map(_element).with_options(options)
 
 
-@tf.autograph.experimental.do_not_convert
 def _as_one_more(element: object, seen: tf.Tensor) -> Any:
     return tf.concat([[1.0], seen], 0), element
 
 
-@tf.autograph.experimental.do_not_convert
 def _has_one(has_one: tf.Tensor, element: object) -> Any:
     return has_one
 
 
-@tf.autograph.experimental.do_not_convert
 def _element(has_one: tf.Tensor, element: object) -> Any:
     return element
 
