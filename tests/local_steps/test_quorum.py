@@ -45,16 +45,11 @@ def group(request, tmp_path_factory):
     cases = asked_values(request, "case", test_a_slow_worker_makes_fewer_steps_not_fewer_rounds)
     slow = [SLOW[case] for case in cases]
     scenarios = [late, empty, *slow, *UNEQUAL, sees, *goes_on, "equals_all", "refusals"]
-    scenarios += OWN_DATA
+    scenarios += asked_values(request, "scenario", test_data_of_different_lengths)
+    cases = asked_values(request, "case", test_fit_ends_when_a_quorum_has_ended)
+    scenarios += [_scenario("fits", settings=FITS[case]) for case in cases]
     results = workers.run(PROGRAM, scenarios, WORKERS)
     return results, {"late": late, "empty": empty, "sees": sees, "goes on": goes_on}
-
-
-@pytest.fixture(scope="module")
-def fits(request):
-    cases = asked_values(request, "case", test_fit_ends_when_a_quorum_has_ended)
-    scenarios = [_scenario("fits", settings=FITS[case]) for case in cases]
-    return workers.run(PROGRAM, scenarios, WORKERS)
 
 
 def test_a_late_change_is_in_the_next_round(group):
@@ -138,9 +133,10 @@ def test_a_restart_within_a_round_changes_nothing(group):
         np.testing.assert_allclose(each[1], expected[1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("case", some_extended(FITS, ["delay", "int8"]))
-def test_fit_ends_when_a_quorum_has_ended(fits, case):
-    found = fits[_scenario("fits", settings=FITS[case])]
+@pytest.mark.parametrize("case", some_extended(FITS, ["average", "delay", "int8"]))
+def test_fit_ends_when_a_quorum_has_ended(group, case):
+    results, _ = group
+    found = results[_scenario("fits", settings=FITS[case])]
     weights, losses, made, warned = found[0]
     assert all(each[0] == weights and each[1] == losses for each in found)
     # Optimizers count their own steps. That workers drift apart may be said of so short a training.
@@ -149,7 +145,7 @@ def test_fit_ends_when_a_quorum_has_ended(fits, case):
     assert found[2][2] < made
 
 
-@pytest.mark.parametrize("scenario", OWN_DATA)
+@pytest.mark.parametrize("scenario", some_extended(OWN_DATA, OWN_DATA[:1]))
 def test_data_of_different_lengths(group, scenario):
     """No worker waits for others in its steps; one without data has the others' weights."""
     results, _ = group
