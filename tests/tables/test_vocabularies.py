@@ -1,6 +1,5 @@
 """Tables whose rows are given to keys: on several workers as in one process, and as in Keras."""
 
-import json
 import os
 
 import numpy as np
@@ -14,11 +13,15 @@ pytestmark = pytest.mark.time_limit(900)
 PROGRAM = os.path.join(os.path.dirname(__file__), "vocabularies_programs.py")
 CASES = ("Adagrad", "Adam")
 STEPS = 3  # of one call, on two workers
-# Of files. The others have the same contents as the first.
-KINDS, EXTENDED_KINDS = ["model.keras", "checkpoint", "backup"], ["kept.keras", "weights"]
+# Files that two workers have saved: what they read themselves, and what one process reads.
+READ_BY_TWO, READ_ALONE = ["model.keras"], ["checkpoint", "backup"]
+# Some have the same contents as others.
+KINDS = [*READ_BY_TWO, *READ_ALONE, "kept.keras", "weights"]
 
 
 _scenario = workers.scenario
+# Of Keras's embeddings with Adagrad.
+COUNTERPART = _scenario("counterpart", optimizer="Adagrad")
 
 
 def _training(optimizer, steps=1):
@@ -28,34 +31,53 @@ def _training(optimizer, steps=1):
 @pytest.fixture(scope="module")
 def cases(request):
     """Those that are asked for, and the first, which other tests look at."""
-    asked = asked_values(request, "case", test_workers_train_as_one_process)
+    asked = asked_values(request, "case", test_three_workers_train_as_one_process)
     return list(dict.fromkeys([CASES[0], *asked]))
 
 
-@pytest.fixture(scope="module")
-def three(folder, cases):
-    trainings = [_training(case) for case in cases]
-    return workers.run(PROGRAM, [_scenario("saves", folder=folder), *trainings], 3)
+def _loading(folder, kinds):
+    return _scenario("loads", folder=folder, kinds=kinds)
 
 
 @pytest.fixture(scope="module")
-def loading(folder, three):
-    """How these kinds of files are loaded."""
-    path = three[_scenario("saves", folder=folder)][0][0]
-    return lambda kinds: _scenario("loads", folder=folder, path=path, kinds=kinds)
+def three(cases):
+    return workers.run(PROGRAM, [_training(case) for case in cases], 3)
 
 
 @pytest.fixture(scope="module")
-def two(loading):
-    others = [_scenario("counterpart", optimizer="Adagrad"), "sets", "begins_anew", "mixed"]
-    others += ["freed", _training("Adagrad", STEPS)]
-    return workers.run(PROGRAM, [loading(KINDS), *others], 2)
+def two(folder):
+    scenarios = [
+        _scenario("saves", folder=folder),
+        _loading(folder, READ_BY_TWO),
+        "sets",
+        "mixed",
+        "freed",
+        _training("Adagrad", STEPS),
+    ]
+    return workers.run(PROGRAM, scenarios, 2)
 
 
 @pytest.fixture(scope="module")
-def alone(cases):
-    others = [_scenario("plain", optimizer="Adagrad"), "begins_anew", "mixed", "refused"]
+def saved(two, folder):
+    """The tables when files were written, and after training on."""
+    path, before, after = two[_scenario("saves", folder=folder)][0]
+    assert path == f"{folder}/checkpoint-1"
+    return before, after
+
+
+@pytest.fixture(scope="module")
+def alone(folder, saved, cases):
+    others = [_loading(folder, READ_ALONE), _scenario("plain", optimizer="Adagrad")]
+    others += [COUNTERPART, "begins_anew", "mixed", "refused"]
     return workers.run(PROGRAM, [*map(_training, cases), *others], 1)
+
+
+@pytest.fixture(scope="module")
+def of_number(request):
+    """What this number of workers show of rows that keys get and lose."""
+    if request.param == 1:
+        return request.getfixturevalue("alone")
+    return workers.run(PROGRAM, [COUNTERPART, "begins_anew"], request.param)
 
 
 def _compare(found, expected, **tolerance):
@@ -67,12 +89,13 @@ def _compare(found, expected, **tolerance):
         np.testing.assert_allclose(found[name][2], default, **tolerance)
 
 
-@pytest.mark.parametrize("case", some_extended(CASES, ["Adam"]))
-def test_workers_train_as_one_process(three, alone, case):
+@pytest.mark.extended
+@pytest.mark.parametrize("case", CASES)
+def test_three_workers_train_as_one_process(three, alone, case):
     _compare_trainings(three[_training(case)], alone[_training(case)][0])
 
 
-def test_two_workers_do_so_too_with_several_steps_of_one_call(two, alone):
+def test_two_workers_do_so_with_several_steps_of_one_call(two, alone):
     _compare_trainings(two[_training("Adagrad", STEPS)], alone[_training("Adagrad")][0])
 
 
@@ -93,22 +116,31 @@ def test_rare_and_expired_keys_have_no_rows_and_the_default_row_is_trained(alone
     assert np.all(tables["people"][2] != 0)
 
 
-def test_evaluate_and_predict_change_nothing(two, three, alone):
-    for group, steps in ((two, STEPS), (three, 1), (alone, 1)):
+def test_evaluate_and_predict_change_nothing(two, alone):
+    for group, steps in ((two, STEPS), (alone, 1)):
         for *_, changed in group[_training("Adagrad", steps)]:
             assert len(changed) == 10 and not any(changed)
 
 
-def test_each_worker_has_its_share_of_the_rows(two, three, alone):
-    groups = ((alone, 1), (two, STEPS), (three, 1))
-    shapes = [group[_training("Adagrad", steps)][0][4] for group, steps in groups]
-    rows = [each["tables/rows_of_4"][0] for each in shapes]
-    assert rows == [4 * 1392 + 22, 2 * 1392 + 22, 2 * 1392]  # four blocks of people, one of shops
+def test_each_worker_has_its_share_of_the_rows(two, alone):
+    """Or as much memory as another one has: of four blocks of people, and one of shops."""
+    assert _rows(alone[_training("Adagrad")]) == [4 * 1392 + 22]
+    assert _rows(two[_training("Adagrad", STEPS)]) == [2 * 1392 + 22] * 2
 
 
-def test_rows_are_those_of_plain_embeddings_if_every_key_gets_one(two, alone):
+@pytest.mark.extended
+def test_so_has_each_of_three(three):
+    assert _rows(three[_training("Adagrad")]) == [2 * 1392] * 3
+
+
+def _rows(trainings):
+    return [shapes["tables/rows_of_4"][0] for _, _, _, _, shapes, _ in trainings]
+
+
+@pytest.mark.parametrize("of_number", some_extended([1, 2], [2]), indirect=True)
+def test_rows_are_those_of_plain_embeddings_if_every_key_gets_one(of_number, alone):
     losses, tables = alone[_scenario("plain", optimizer="Adagrad")][0]
-    for its_losses, found in two[_scenario("counterpart", optimizer="Adagrad")]:
+    for its_losses, found in of_number[COUNTERPART]:
         np.testing.assert_allclose(its_losses, losses, rtol=1e-9)
         for name, (keys, rows, default) in found.items():
             assert keys.tolist() == sorted(tables[name])
@@ -117,23 +149,22 @@ def test_rows_are_those_of_plain_embeddings_if_every_key_gets_one(two, alone):
             assert not default.any()
 
 
-def test_files_have_keys_and_states(three, two, loading):
-    _check_files(three, two, loading(KINDS))
+def test_files_have_keys_and_states(two, alone, saved, folder):
+    _check_files(two, saved, folder, READ_BY_TWO)
+    _check_files(alone, saved, folder, READ_ALONE)
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("number", [1, 2])
-def test_all_kinds_of_files_have_them(three, loading, number):
-    scenario = loading([*KINDS, *EXTENDED_KINDS])
-    _check_files(three, workers.run(PROGRAM, [scenario], number), scenario)
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_all_kinds_of_files_have_them(saved, folder, number):
+    _check_files(workers.run(PROGRAM, [_loading(folder, KINDS)], number), saved, folder, KINDS)
 
 
-def _check_files(three, group, loading):
-    saved = json.loads(loading.partition("=")[2])
-    _, before, after = three[_scenario("saves", folder=saved["folder"])][0]
+def _check_files(group, saved, folder, kinds):
+    before, after = saved
     assert len(before["people"][0]) > 10
-    for found in group[loading]:
-        assert len(found) == len(saved["kinds"])
+    for found in group[_loading(folder, kinds)]:
+        assert len(found) == len(kinds)
         for its_before, its_after in found:
             _compare(its_before, before, rtol=0, atol=0)
             _compare(its_after, after)
@@ -148,11 +179,11 @@ def test_weights_and_tables_can_be_set_back(two):
         np.testing.assert_allclose(again, losses, rtol=1e-9)
 
 
-def test_a_row_that_another_key_gets_begins_anew(two, alone):
-    for group in (two, alone):
-        for found, expected in group["begins_anew"]:
-            assert found[0].tolist() == expected[0].tolist() == [2]
-            np.testing.assert_allclose(found[1], expected[1], rtol=1e-12)
+@pytest.mark.parametrize("of_number", some_extended([1, 2], [2]), indirect=True)
+def test_a_row_that_another_key_gets_begins_anew(of_number):
+    for found, expected in of_number["begins_anew"]:
+        assert found[0].tolist() == expected[0].tolist() == [2]
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-12)
 
 
 def test_mixed_precision_trains_the_same(two, alone):

@@ -14,6 +14,9 @@ from tf_byteps.keras import layers, optimizers
 keras.config.set_floatx("float64")
 
 WIDTH, ROWS, BATCH = 4, 43, 10  # the last batch has 3 rows
+FEATURES = {"user": "people", "films": "people", "shop": "shops", "tags": "tags"}
+# Enough where rows of one table are on several workers, and rows of the other pass to other keys.
+TWO_FEATURES = ("films", "shop")
 OPTIMIZERS = {
     "Adagrad": lambda: keras.optimizers.Adagrad(0.2),
     "LazyAdam": lambda: optimizers.LazyAdam(0.05),
@@ -47,9 +50,10 @@ def vocabularies():
     }
 
 
-def made(optimizer, of_tables=None, initializer=None):
-    """A compiled model, and its layer."""
+def made(optimizer, of_tables=None, initializer=None, names=tuple(FEATURES)):
+    """A compiled model with these features, and its layer."""
     keras.utils.set_random_seed(3)
+    of_features = {name: FEATURES[name] for name in names}
     tables = {
         name: layers.TableConfig(
             name,
@@ -61,14 +65,15 @@ def made(optimizer, of_tables=None, initializer=None):
             vocabulary=vocabulary,
         )
         for name, (rows, width, combiner, vocabulary) in (of_tables or vocabularies()).items()
+        if name in of_features.values()
     }
-    of_features = {"user": "people", "films": "people", "shop": "shops", "tags": "tags"}
     features = {
         name: layers.FeatureConfig(name, tables[table]) for name, table in of_features.items()
     }
     inputs = {
         name: keras.Input(values.shape[1:], dtype="int64", name=name)
         for name, values in data()[0].items()
+        if name in names
     }
     layer = layers.DistributedEmbedding(features, name="tables")
     found = layer(inputs)
@@ -81,6 +86,7 @@ def fit(model, x=None, **options):
     """Trains, without changing the program's arrays."""
     (own, y), (kept, _) = data(), data()
     x = own if x is None else x
+    x = {each.name: x[each.name] for each in model.inputs}
     history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, **options)
     assert all((own[name] == kept[name]).all() for name in own)
     return history.history.get("loss", [])  # none if a backup has all epochs
@@ -112,10 +118,9 @@ def _numbered():
     """The tables and a number for each key, as a program without vocabularies has them."""
     sizes = {"people": 300, "shops": 40, "tags": 60}
     known = {name: {} for name in sizes}
-    of_features = {"user": "people", "films": "people", "shop": "shops", "tags": "tags"}
     x, y = data()
     for name, values in x.items():
-        numbers = known[of_features[name]]
+        numbers = known[FEATURES[name]]
         flat = [numbers.setdefault(key, len(numbers)) for key in values.ravel().tolist()]
         x[name] = np.reshape(flat, values.shape)
     return sizes, known, x, y
@@ -179,7 +184,7 @@ def _backup(folder):
 def saves(folder):
     """Saves in all ways, then trains on. The numbers of workers that load may be others."""
     with tf_byteps.BytePSStrategy().scope():
-        model, layer = made("Adagrad")
+        model, layer = made("Adagrad", names=TWO_FEATURES)
         callbacks = [keras.callbacks.ModelCheckpoint(f"{folder}/kept.keras"), _backup(folder)]
         fit(model, callbacks=callbacks)
         model.save(f"{folder}/model.keras")
@@ -190,9 +195,13 @@ def saves(folder):
     return path, tables, tables_of(layer)
 
 
-def loads(folder, path, kinds):
-    """What was saved, from these kinds of files, and after training on."""
-    found = []
+def loads(folder, kinds):
+    """What was saved, from these kinds of files, and after training on.
+
+    One model reads the files that have no model, one after the other: each time it has been trained
+    with other data.
+    """
+    found, path = [], f"{folder}/checkpoint-1"
     restoring = {
         "weights": lambda model: model.load_weights(f"{folder}/model.weights.h5"),
         "checkpoint": lambda model: tf.train.Checkpoint(model=model).restore(path),
@@ -205,8 +214,8 @@ def loads(folder, path, kinds):
             before = tables_of(layer)
             fit(model, initial_epoch=1, epochs=2)  # the backup's first epoch is 1
             found.append((before, tables_of(layer)))
+        model, layer = made("Adagrad", names=TWO_FEATURES)
         for restore in (restoring[kind] for kind in kinds if kind in restoring):
-            model, layer = made("Adagrad")
             fit(model, data(number=3)[0])
             restore(model)
             before = tables_of(layer)
@@ -218,14 +227,14 @@ def loads(folder, path, kinds):
 def sets():
     """Weights and tables that are set back, or in another model."""
     with tf_byteps.BytePSStrategy().scope():
-        model, layer = made("SGD")
+        model, layer = made("SGD", names=TWO_FEATURES)
         fit(model)
         weights, tables = model.get_weights(), layer.get_embedding_tables()
         fit(model, data(number=3)[0])
         model.set_weights(weights)
         found = [tables_of(layer)]
         losses = fit(model)
-        other, its_layer = made("SGD")
+        other, its_layer = made("SGD", names=TWO_FEATURES)
         its_layer.set_embedding_tables(tables)
         found.append(tables_of(its_layer))
         its_layer.set_embedding_tables({name: each[:2] for name, each in tables.items()})
@@ -262,9 +271,9 @@ def mixed():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         with tf_byteps.BytePSStrategy().scope():
-            model, layer = made("Adagrad")
+            model, layer = made("Adagrad", names=TWO_FEATURES)
             losses = fit(model, epochs=2)
-            outputs = layer({name: values[:2] for name, values in data()[0].items()})
+            outputs = layer({name: data()[0][name][:2] for name in TWO_FEATURES})
             return losses, {each.dtype.name for each in outputs.values()}, tables_of(layer)
     finally:
         keras.config.set_floatx(before[0])
@@ -275,7 +284,7 @@ def freed():
     """Weights of a model without and with training that are there when the model is not."""
 
     def make(trains):
-        model, _ = made("Adagrad")
+        model, _ = made("Adagrad", names=TWO_FEATURES)
         if trains:
             fit(model)
         return model
@@ -288,12 +297,12 @@ def full():
     """A table with fewer rows than the keys of a step, and what it is then."""
     table = {**vocabularies(), "shops": (4, WIDTH, "sum", layers.DynamicVocabulary())}
     with tf_byteps.BytePSStrategy().scope():
-        model, layer = made("Adagrad", table)
-        x, y = data()
-        few = {**x, "shop": x["shop"] * 0}
-        model.fit(few, y, batch_size=BATCH, verbose=0)
+        model, layer = made("Adagrad", table, names=TWO_FEATURES)
+        x, _ = data()
+        few = {name: x[name] * 0 for name in TWO_FEATURES}
+        fit(model, few)
         before = layer.get_weights()
-        message = base._message(lambda: fit(model))
+        message = base._message(lambda: fit(model, {**few, "shop": x["shop"]}))
         rows, keys = [], []
         for weights, old in zip(layer.weights, before, strict=True):
             if "keys_of_4" in weights.path:
