@@ -300,12 +300,6 @@ def compressed():
     return fitted(model_of(distributed(keras.optimizers.SGD(0.1), compression=choose)), x, y)
 
 
-def plain():
-    """What compression comes near to, in one process."""
-    x, y = data(5 * ROWS)
-    return fitted(model_of(keras.optimizers.SGD(0.1)), x, y)
-
-
 def with_the_strategy():
     """A distributed optimizer in the strategy's scope reduces once, not twice."""
     begin()
