@@ -281,11 +281,12 @@ def clean_environment(**variables):
     return {**kept, **_DEFAULTS, "PYTHONPATH": path, **variables}
 
 
-def wait_until(condition, timeout=60):
-    """Waits until `condition()` is true; fails after `timeout` seconds."""
+def wait_until(condition, timeout=60, found=None):
+    """Waits until `condition()` is true; fails after `timeout` seconds with `found()`."""
     deadline = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < deadline, f"not true after {timeout} s: {condition}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not true after {timeout} s: {found() if found else condition}")
         time.sleep(0.02)
 
 

@@ -25,15 +25,14 @@ import importlib
 import os
 import pickle
 import runpy
+import select
 import socket
 import subprocess
 import sys
-import time
 
 from tests import process_kinds, quick_start
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_WAIT_SECONDS = 0.01
 _FIRST_DESCRIPTOR = 100  # above all that a process of a test is given
 
 _is_allowed = False
@@ -156,12 +155,15 @@ class _Forked:
         return self.returncode
 
     def wait(self, timeout=None):
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while self.poll() is None:
-            if deadline is not None and time.monotonic() >= deadline:
+        if self.poll() is None:
+            descriptor = os.pidfd_open(self.pid)
+            try:
+                ended, _, _ = select.select([descriptor], [], [], timeout)
+            finally:
+                os.close(descriptor)
+            if not ended:
                 raise subprocess.TimeoutExpired(self.args, timeout)
-            time.sleep(_WAIT_SECONDS)
-        return self.returncode
+        return self.poll()
 
     def send_signal(self, number):
         if self.poll() is None:

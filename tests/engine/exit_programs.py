@@ -25,9 +25,8 @@ def ends(how, first, seconds):
     if tf_byteps.rank() == first:
         return _WAYS[how]()
     time.sleep(seconds)
-    deadline = time.monotonic() + (_FAILURE_SECONDS if how in _FAILURES else 0)
-    while not _engine.worker_failure() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    if how in _FAILURES:
+        wait_until(_engine.worker_failure, _FAILURE_SECONDS)
     return tf_byteps.is_initialized() and _engine.worker_failure()
 
 

@@ -376,8 +376,7 @@ def more_than_a_server_has(folder):
     start(np.ones(1, np.float32), name="x").wait(SECONDS)
     folder = pathlib.Path(folder)
     (folder / f"ready {tf_byteps.rank()}").touch()
-    while not (folder / "limited").exists():
-        time.sleep(0.01)
+    wait_until((folder / "limited").exists, 300)
     error = error_of(start(np.ones(64 << 20, np.float32), name="large"))
     return [*error, start(np.ones(1, np.float32), name="x").wait(SECONDS).tolist()]
 

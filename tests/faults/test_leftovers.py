@@ -5,12 +5,12 @@ TMPDIR and in /dev/shm, and memfds that somebody else still holds. The job is on
 processes exchange tensors through shared memory of one host.
 """
 
+import functools
 import glob
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -145,12 +145,12 @@ def test_nothing_is_left(tmp_path, who, servers):
         processes = job.processes()
         sockets, memfds = _sockets(processes), _memfds(processes)
         assert sockets & _known_sockets(), "the job listens nowhere"
+        left = functools.partial(_left, job, processes, sockets, memfds, shm_before)
         job.find(who).send_signal(signal.SIGKILL)
         job.popen.wait(_PATIENCE)
-        deadline = time.monotonic() + _PATIENCE
-        while any((left := _left(job, processes, sockets, memfds, shm_before)).values()):
-            assert time.monotonic() < deadline, (left, job.output.read_text())
-            time.sleep(0.1)
+        wait_until(
+            lambda: not any(left().values()), _PATIENCE, lambda: (left(), job.output.read_text())
+        )
     finally:
         job.popen.kill()
         job.popen.wait()

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps
+from tests.cluster import wait_until
 from tf_byteps import step_counters
 from tf_byteps.local_steps import quorum
 
@@ -76,8 +77,7 @@ def _note(folder, what):
 
 
 def _await(folder, *files):
-    while not all(os.path.exists(os.path.join(folder, file)) for file in files):
-        time.sleep(0.01)
+    wait_until(lambda: all(os.path.exists(os.path.join(folder, file)) for file in files), 300)
 
 
 def late_is_added(folder):

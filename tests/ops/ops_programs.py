@@ -504,8 +504,7 @@ def refused_in_flight():
     first = threading.Thread(target=call, args=["sum"])
     if is_wrong:
         first.start()
-        while name not in _engine.next_rounds():
-            time.sleep(0.001)
+        wait_until(lambda: name in _engine.next_rounds(), 300)
         call("median")
         bps.push_pull(tf.constant(0.0), name="refused in flight/go on")
         first.join()

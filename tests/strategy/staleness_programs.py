@@ -1,12 +1,12 @@
 """What the workers of test_staleness.py do."""
 
 import os
-import time
 
 import keras
 import numpy as np
 
 import tf_byteps
+from tests.cluster import wait_until
 from tests.strategy.local_steps_programs import _BATCH, _FIT, _Evaluates, _model, _rows, _weights
 
 keras.config.set_floatx("float32")
@@ -62,9 +62,7 @@ class _Slow(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if tf_byteps.rank() != 1 or batch != 1:
             return
-        deadline = time.monotonic() + 100
-        while not os.path.exists(self._file) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: os.path.exists(self._file), 300)
 
     def on_train_batch_end(self, batch, logs=None):
         if tf_byteps.rank() == 0 and batch == _STEPS - 1:

@@ -7,6 +7,7 @@ import time
 import keras  # noqa: F401  (on TensorFlow)
 
 import tf_byteps
+from tests.cluster import wait_until
 from tests.tables import on_servers_programs as programs
 
 # After each epoch, of which the undisturbed training has as many: servers are killed for seconds.
@@ -20,8 +21,8 @@ def train(folder, epochs, waits):
         model = programs.made(programs.on_servers, "LazyAdam")
         programs.fit(model, 1)
         pathlib.Path(folder, f"trained_{tf_byteps.rank()}").touch()
-        while waits and not pathlib.Path(folder, "go_on").exists():
-            time.sleep(0.02)
+        if waits:
+            wait_until(pathlib.Path(folder, "go_on").exists, 240)
         message = "no error"
         try:
             programs.fit(model, epochs)

@@ -1,13 +1,13 @@
 """What the workers of test_releasing.py do. Each has a server, and the tables are on both."""
 
 import gc
-import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import tf_byteps
+from tests.cluster import wait_until
 from tests.tables import tables_programs as base
 from tf_byteps.keras import layers
 from tf_byteps.tables import releasing
@@ -39,15 +39,13 @@ def _meet():
 
 def _await_free():
     """Waits until this worker's server has freed all tables. Returns what it still has."""
-    while _held() >= 0.5:  # one of its two blocks
-        time.sleep(0.02)
+    wait_until(lambda: _held() < 0.5, 300)  # one of its two blocks
     return _held()
 
 
 def _await_forgotten():
     """Waits until this worker keeps nothing of tables that all have released."""
-    while releasing.releaser._releases:
-        time.sleep(0.02)
+    wait_until(lambda: not releasing.releaser._releases, 300)
 
 
 def _look_up(model):

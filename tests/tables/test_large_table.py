@@ -69,8 +69,7 @@ def _train(folder):
             losses += model.fit(x, y, batch_size=BATCH, verbose=0, shuffle=False).history["loss"]
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
             pathlib.Path(folder, f"trained_{stage}_{tf_byteps.rank()}").touch()
-            while not pathlib.Path(folder, f"go_on_{stage}").exists():
-                time.sleep(0.05)
+            wait_until(pathlib.Path(folder, f"go_on_{stage}").exists, 1200)
         digest = hashlib.sha256()
         if tf_byteps.rank() == 0:
             rows = layout.of(layer.trainable_variables[0]).table
