@@ -2,7 +2,6 @@
 // the order in which they are called, are found within kMostSeeds seeds.
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <utility>
 
 #include "cc/simulation/testing/seeds.h"

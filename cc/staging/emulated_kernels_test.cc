@@ -9,7 +9,6 @@
 #include <limits>
 #include <memory>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "cc/codec/testing/expected_sum.h"

@@ -1,7 +1,6 @@
 #include "cc/staging/gpu_exchanger.h"
 
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "cc/engine/engine.h"

@@ -1,7 +1,5 @@
 #include "cc/staging/one_host_stages.h"
 
-#include <utility>
-
 namespace byteps {
 
 // Reductions, or one broadcast.

@@ -4,7 +4,6 @@
 // the operations have no kernels, and none for CPUs.
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,9 +1,7 @@
 // What compiled programs call on the CPU to leave exchanges to a later program. Threads: as in
 // xla/host_handlers.cc.
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "cc/base/copy.h"
 #include "cc/engine/engine.h"

@@ -1,6 +1,5 @@
 // Rows of an embedding's gradient in a codec, before and after their gather. Each row is encoded by
 // itself, so that rows can be sorted and added up as they come.
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>

@@ -1,6 +1,5 @@
 #include "cc/worker/contribution_form.h"
 
-#include <string>
 #include <utility>
 
 #include "cc/base/members.h"

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <string>
 #include <thread>
 
 #include "cc/base/clock.h"

@@ -1,7 +1,6 @@
 // The Van by RDMA: a Van over TCP, whose connections are made into RdmaConnections where both ends
 // have RDMA. The coordinator has none, and processes of one host read each other's memory, as over
 // TCP.
-#include <atomic>
 #include <mutex>
 #include <unordered_map>
 

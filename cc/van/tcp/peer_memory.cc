@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "cc/van/tcp/peer_process.h"
 
