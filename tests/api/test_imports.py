@@ -87,7 +87,7 @@ def _layer_of_ops(module):
     folders = {path.parent.name for path in (_ROOT / "tf_byteps" / "ops").glob("*/__init__.py")}
     if name in folders:
         return name
-    return "foundation" if name in ("compiling", "device", "library") else "exchanges"
+    return "foundation" if name in ("autograph", "compiling", "device", "library") else "exchanges"
 
 
 def test_folders_of_operations_have_no_cycle():
