@@ -17,6 +17,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from tf_byteps import logs
+from tf_byteps.rendezvous.frames import send_frames
 from tf_byteps.rendezvous.secret import curve_keys
 
 _DOMAIN = b"tf_byteps"
@@ -92,7 +93,7 @@ class Gate:
         if not known:
             self._log_refusal(address.decode(errors="replace"))
         code, text = (b"200", b"OK") if known else (b"400", b"unknown key")
-        self._answers.send_multipart([version, request, code, text, b"", b""])
+        send_frames(self._answers, [version, request, code, text, b"", b""])
 
     def _take_events(self) -> None:
         """All that have come: strangers may make more of them than there are polls."""

@@ -11,6 +11,7 @@ import time
 import zmq
 
 from tf_byteps.rendezvous import messages
+from tf_byteps.rendezvous.frames import send_frames
 from tf_byteps.rendezvous.router import Router
 
 _PROBE_SECONDS = 0.2
@@ -36,7 +37,7 @@ class MemberRouter(Router):
     def send_encoded(self, route: bytes, data: bytes) -> None:
         """See `Router.send_encoded`."""
         try:
-            self._socket.send_multipart([route, data], zmq.NOBLOCK)
+            send_frames(self._socket, [route, data], zmq.NOBLOCK)
         except zmq.ZMQError:
             pass  # it is lost: that is noticed by itself
 
@@ -58,7 +59,7 @@ class MemberRouter(Router):
     def _reaches(self, member: str) -> bool:
         try:
             message = messages.encode(messages.Present())
-            self._socket.send_multipart([route_of(member), message], zmq.NOBLOCK)
+            send_frames(self._socket, [route_of(member), message], zmq.NOBLOCK)
         except zmq.Again:  # it does not read, but it is there
             return True
         except zmq.ZMQError:

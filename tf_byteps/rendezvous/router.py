@@ -11,6 +11,7 @@ from tf_byteps import logs
 from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.binding import bind
+from tf_byteps.rendezvous.frames import send_frames
 from tf_byteps.rendezvous.gate import Gate
 from tf_byteps.rendezvous.host import ALL_INTERFACES, listening_address
 
@@ -98,7 +99,7 @@ class Router:
     def send_encoded(self, route: bytes, data: bytes) -> None:
         """`send` of a message that is encoded already."""
         try:
-            self._socket.send_multipart([route, data], zmq.NOBLOCK)
+            send_frames(self._socket, [route, data], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # a full queue: that peer has stopped reading
             _logger.warning("a message to a participant was dropped: %s", error)
 
