@@ -26,21 +26,24 @@ def rows_of(data: object) -> Any:
 def without_emptiness(data: object, is_empty: tf.Tensor | None) -> Any:
     """`data`, or one row of zeros in its place."""
     parts = tf.nest.flatten(data)
-    dense = [tf.convert_to_tensor(part) for part in parts if _is_dense(part)]
+    places = [place for place, part in enumerate(parts) if _is_dense(part)]
+    dense = [tf.convert_to_tensor(parts[place]) for place in places]
+    for place, tensor, padded in zip(places, dense, _padded(dense, is_empty), strict=True):
+        parts[place] = tf.ensure_shape(padded, [None, *tensor.shape[1:]])
+    return tf.nest.pack_sequence_as(data, parts)
+
+
+def _padded(tensors: list[tf.Tensor], is_empty: tf.Tensor | None) -> Any:
+    """The tensors, each with one row of zeros if they have no rows."""
     if compiling.is_compiled():
-        padded = [_with_a_row(tensor) for tensor in dense]
-    elif dense:
-        # One for all: each takes tens of milliseconds to trace.
-        padded = tf.cond(
-            is_empty,
-            lambda: [_row_of_zeros(tensor) for tensor in dense],
-            lambda: [tf.identity(tensor) for tensor in dense],
-        )
-    else:
-        padded = []
-    found = iter(zip(padded, dense))
-    return tf.nest.pack_sequence_as(
-        data, [_of_any_length(*next(found)) if _is_dense(part) else part for part in parts]
+        return [_with_a_row(tensor) for tensor in tensors]
+    if not tensors:
+        return []
+    # One branch for all: each takes tens of milliseconds to trace.
+    return tf.cond(
+        is_empty,
+        lambda: [_row_of_zeros(tensor) for tensor in tensors],
+        lambda: [tf.identity(tensor) for tensor in tensors],
     )
 
 
@@ -58,7 +61,3 @@ def _with_a_row(tensor: tf.Tensor) -> Any:
     missing = 1 - tf.minimum(tf.shape(tensor)[0], 1)
     paddings: Any = [[0, missing], *[[0, 0]] * (tensor.shape.rank - 1)]
     return tf.pad(tensor, paddings)
-
-
-def _of_any_length(padded: tf.Tensor, tensor: tf.Tensor) -> Any:
-    return tf.ensure_shape(padded, [None, *tensor.shape[1:]])
