@@ -30,7 +30,9 @@ def test_the_others_go_on_and_all_weights_are_equal(group, how):
 
 
 def test_refusals(group):
-    for messages in group["refusals"]:
+    for errors in group["refusals"]:
+        kinds, messages = zip(*errors, strict=True)
+        assert set(kinds) == {"ValueError"}
         assert "backup_workers is 3, but the job has 3 workers" in messages[0]
         assert "must be an integer of at least 0, got -1" in messages[1]
         assert "needs op=Average" in messages[2]

@@ -50,7 +50,9 @@ def test_metrics_cover_all_workers(group):
 
 
 def test_refusals(group):
-    for messages in group["refusals"]:
+    for errors in group["refusals"]:
+        kinds, messages = zip(*errors, strict=True)
+        assert set(kinds) == {"ValueError"}
         assert "backup_workers is 3, but the job has 3 workers" in messages[0]
         assert "must be an integer of at least 0, got -1" in messages[1]
         assert "cross_step is set" in messages[2]
