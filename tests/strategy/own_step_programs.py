@@ -3,12 +3,10 @@
 import http.server
 import logging
 import threading
-from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.autograph.impl import api as autograph_api
 
 import tf_byteps as bps
 from tests.gpu_in_sight import gpu_in_sight
@@ -509,41 +507,3 @@ def compiled_outside_on_a_gpu_machine():
         models[0].fit(_ROWS, _ROWS[:, :1], batch_size=10, verbose=0)
         models[1]._maybe_symbolic_build(data_batch=(_ROWS, _ROWS[:, :1]))
     return before, [model.jit_compile for model in models]
-
-
-class Deciding(keras.Model):
-    """A step with Python's `if` on a tensor."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense = keras.layers.Dense(1)
-
-    def call(self, x):
-        return self.dense(x)
-
-    def train_step(self, data):
-        logs = super().train_step((data, tf.zeros([tf.shape(data)[0], 1])))
-        if tf.reduce_any(data > 100.0):
-            large = 1.0
-        else:
-            large = 0.0
-        return {"large": large, **logs}
-
-
-def loop_with_autograph():
-    """What a loop's steps return, and which functions AutoGraph converts for it."""
-    strategy = _strategy()
-    with strategy.scope():
-        model = Deciding()
-        model.build([None, 6])
-        model.compile(keras.optimizers.SGD(0.01), "mse")
-
-    @tf.function
-    def step(x):
-        logs = strategy.run(model.train_step, args=(x,))
-        return strategy.reduce("SUM", bps.push_pull(logs["large"], op="sum"), axis=None)
-
-    original = autograph_api._convert_actual
-    with mock.patch.object(autograph_api, "_convert_actual", side_effect=original) as convert:
-        found = [float(step(tf.fill([4, 6], value))) for value in (1.0, 101.0 - bps.rank())]
-    return found, sorted({call.args[0].__module__ for call in convert.call_args_list})

@@ -22,7 +22,6 @@ TRAININGS = [
 _EXTENDED = ("gan", "contrastive")
 SCENARIOS = [
     "loop_without_state",
-    "loop_with_autograph",
     "compiled_outside_on_a_gpu_machine",
     "wrong_input",
     "forgotten_scope",
@@ -129,14 +128,6 @@ def test_an_eager_step_may_want_numbers(group):
 
 def test_a_loop_that_changes_nothing_but_variables(group):
     assert group["loop_without_state"] == [{"total": 190.0, "steps": 4}] * 2
-
-
-def test_autograph_converts_the_program_and_nothing_of_tf_byteps(group):
-    """All workers' rows are in the batch, and one worker's decide for its own step."""
-    for found, modules in group["loop_with_autograph"]:
-        assert found == [0.0, 2.0]
-        assert "own_step_programs" in modules
-        assert not [name for name in modules if name.partition(".")[0] == "tf_byteps"], modules
 
 
 def test_what_keras_has_compiled_by_itself_stays_compiled(group):
